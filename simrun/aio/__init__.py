@@ -1,0 +1,1 @@
+"""Tools for asyncio that know nothing of simulations."""

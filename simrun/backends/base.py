@@ -1,0 +1,117 @@
+"""The protocol of a backend, and the words in which it tells the state of a workflow.
+
+A backend runs the pods of a run and says what it saw. It decides nothing: what a state means for a run is decided in
+`simrun.service.decide`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal, Protocol
+
+from simrun.model.plan import TaskPlan
+from simrun.model.record import RunRecord
+from simrun.model.report import Reason
+from simrun.model.tasktype import TaskType
+
+
+class Phase(StrEnum):
+    """Phase of a workflow, of a node of its DAG, or of one attempt."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    ERROR = "Error"
+    OMITTED = "Omitted"
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will happen to what is in this phase."""
+        return self not in (Phase.PENDING, Phase.RUNNING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One try of a worker as the backend saw it.
+
+    `n` is the attempt number (base of the round included). `oom` is the backend's own evidence: the reason OOMKilled of
+    the container `main` with a non-zero exit, or the local supervisor's. `memory` is what it was given, in bytes.
+    Times are wall seconds since 1970.
+    """
+
+    n: int
+    phase: Phase
+    reason: Reason | None = None
+    exit_code: int | None = None
+    oom: bool = False
+    message: str = ""
+    pod_uid: str = ""
+    node: str = ""
+    created: float | None = None
+    started: float | None = None
+    ended: float | None = None
+    memory: int | None = None
+    enforced: Literal["cgroup", "polled"] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A worker in the DAG: its phase after retries, and its attempts in order."""
+
+    phase: Phase
+    attempts: tuple[Attempt, ...] = ()
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendStatus:
+    """The state of a workflow. `nodes` by worker name; a worker without a node has not been started."""
+
+    phase: Phase
+    message: str = ""
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    uid: str = ""
+
+
+class Backend(Protocol):
+    """What runs the pods of runs. Every call may raise BackendUnavailable; trying again later is right then."""
+
+    async def submit(
+        self, record: RunRecord, plans: Mapping[str, TaskPlan], types: Mapping[str, TaskType]
+    ) -> str:
+        """Start the workflow of a run and give its name; one that exists and is this run's counts as started.
+
+        Raises Conflict when the name is taken by something else.
+        """
+        ...
+
+    async def status(self, name: str) -> BackendStatus | None:
+        """Give the state of a workflow; None only when a consistent read says that it does not exist."""
+        ...
+
+    async def stop(self, name: str) -> None:
+        """End all pods of a workflow, with their grace; a workflow that does not exist counts as stopped."""
+        ...
+
+    async def delete(self, name: str) -> None:
+        """Remove a workflow with its pods; one that does not exist counts as removed."""
+        ...
+
+    async def reserve(self, run: str) -> str:
+        """Take a node for one run alone and give its name."""
+        ...
+
+    async def release(self, node: str, run: str) -> None:
+        """Give a node back, if it is reserved for this run; an unknown node counts as released."""
+        ...
+
+    async def logs(self, name: str, worker: str, attempt: int) -> AsyncIterator[bytes]:
+        """Give the output of an attempt in chunks; empty when there is none (any more)."""
+        ...
+
+    def events(self) -> AsyncIterator[str]:
+        """Yield ids of runs of which something changed, for as long as the backend lives."""
+        ...

@@ -1,0 +1,1 @@
+"""Kubernetes as a backend: Argo Workflows runs the DAG, Kueue admits the pods."""

@@ -1,0 +1,1 @@
+"""The local engine: attempts as supervised processes of this machine."""

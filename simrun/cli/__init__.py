@@ -1,0 +1,1 @@
+"""The command line. Data goes to stdout, progress to stderr."""

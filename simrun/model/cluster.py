@@ -1,0 +1,87 @@
+"""ClusterConfig: how runs are placed on a Kubernetes cluster. Read from a YAML file; docs/reference/cluster.md."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, field_validator
+
+from simrun.model import labels
+from simrun.model.base import Model
+from simrun.model.mounts import Mounts
+
+
+class ExecutorContainers(Model):
+    """The containers that Argo adds to a pod and whose security context a manifest must set.
+
+    Argo 4.0 has `init` and `wait`, 4.1 may have `supervisor` in their place. Leave both empty where Argo's own ConfigMap
+    sets `executor.securityContext`.
+    """
+
+    init: list[str] = ["init"]
+    containers: list[str] = ["wait"]
+
+
+class ClusterConfig(Model):
+    """Where and as what the pods of runs live.
+
+    store, snapshots, scratch are volume sources as in a pod's `volumes` (the part beside `name`). The store is mounted
+    read-write with the run's directory as subPath, snapshots read-only. hostPath is left out on purpose: Pod Security
+    `restricted` forbids it.
+    """
+
+    namespace: str = "simrun"
+    local_queue: str = "simrun"
+    """Kueue LocalQueue that the pods are admitted through."""
+    base_priority: str = "simrun-base"
+    """Name of both the WorkloadPriorityClass and the PriorityClass of coordinators, merges and unsplit tasks."""
+    extra_priority: str = "simrun-extra"
+    """The same of extra workers, which others may preempt."""
+    service_account: str = "simrun-pod"
+    """Needs create and patch on workflowtaskresults.argoproj.io: the executor writes its results as this account."""
+    store: dict[str, Any] = {"persistentVolumeClaim": {"claimName": "simrun-store"}}
+    store_path: str = ""
+    """Path of the store inside its volume; empty when the volume is the store."""
+    snapshots: dict[str, Any] = {
+        "persistentVolumeClaim": {"claimName": "simrun-store", "readOnly": True}
+    }
+    snapshots_path: str = "snapshots"
+    """Path of the snapshots inside their volume."""
+    scratch: dict[str, Any] = {"emptyDir": {}}
+    run_mount: str = "/simrun/run"
+    snapshots_mount: str = "/simrun/snapshots"
+    scratch_mount: str = "/simrun/scratch"
+    image: str | None = None
+    """Image of types that name none."""
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
+    image_pull_secrets: list[str] = []
+    topology: str | None = labels.HOSTNAME
+    """Level that one pod has to fit into, required by annotation; None leaves the annotation out."""
+    run_as_user: int | None = None
+    """Uid that owns the store; pods run as it. None leaves the choice to the image."""
+    run_as_group: int | None = None
+    executor_containers: ExecutorContainers = ExecutorContainers()
+    node_selector: dict[str, str] = {}
+    tolerations: list[dict[str, Any]] = []
+    workflow_ttl_s: int = Field(default=7 * 24 * 3600, ge=60)
+    """Guard only: the service deletes a workflow once its logs are kept."""
+
+    @field_validator("store", "snapshots", "scratch")
+    @classmethod
+    def _no_host_path(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if len(value) != 1:
+            raise ValueError(
+                "must be one volume source, such as {persistentVolumeClaim: {claimName: store}}"
+            )
+        if "hostPath" in value:
+            raise ValueError(
+                "hostPath is forbidden by Pod Security restricted; bind a PersistentVolume and name its claim"
+            )
+        return value
+
+    def mounts(self, run: str) -> Mounts:
+        """Give the directories of a run's pods: the same in every pod, since only the run's own part is mounted."""
+        del run
+        return Mounts(
+            run=self.run_mount, snapshots=self.snapshots_mount, scratch=self.scratch_mount
+        )

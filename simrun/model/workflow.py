@@ -1,0 +1,138 @@
+"""The DAG a user writes: tasks, their types and settings, and which port of which task each input reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from simrun.base import ids
+from simrun.model.base import Model
+from simrun.model.tasktype import Params, TaskType
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where an input comes from.
+
+    kind `task`: `task` and `port` of an upstream task. `snapshot`: `name` of a snapshot and a `path` in it.
+    `file`: a local `path`, which is copied into the run at submission.
+    """
+
+    kind: Literal["task", "snapshot", "file"]
+    task: str = ""
+    port: str = ""
+    name: str = ""
+    path: str = ""
+
+
+def parse_source(text: str) -> Source:
+    """Read `task.port`, `snapshot:name/path`, or a path that starts with `/`, `./` or `../`."""
+    if text.startswith("snapshot:"):
+        name, _, path = text.removeprefix("snapshot:").partition("/")
+        if not name or ".." in path.split("/"):
+            raise ValueError("must be snapshot:NAME or snapshot:NAME/PATH")
+        return Source("snapshot", name=name, path=path)
+    if text.startswith(("/", "./", "../")):
+        return Source("file", path=text)
+    task, dot, port = text.partition(".")
+    if not dot or not task or not port:
+        raise ValueError("must be TASK.PORT, snapshot:NAME/PATH, or a path that starts with ./")
+    return Source("task", task=task, port=port)
+
+
+def _source(value: Any) -> Any:
+    if isinstance(value, str):
+        parse_source(value)
+    return value
+
+
+SourceText = Annotated[str, BeforeValidator(_source)]
+
+
+class Task(Model):
+    """One task of a workflow: a type, and what is particular here."""
+
+    type: str
+    params: Params = {}
+    inputs: dict[str, SourceText] = {}
+    after: list[str] = []
+    """Tasks to wait for although nothing of them is read."""
+
+    @field_validator("after")
+    @classmethod
+    def _each_once(cls, value: list[str]) -> list[str]:
+        return list(dict.fromkeys(value))
+
+    @property
+    def sources(self) -> dict[str, Source]:
+        """Where each input comes from, by port."""
+        return {port: parse_source(text) for port, text in self.inputs.items()}
+
+    @property
+    def needs(self) -> list[str]:
+        """The tasks this one waits for, each once, in the order of mention."""
+        named = [source.task for source in self.sources.values() if source.kind == "task"]
+        return list(dict.fromkeys([*named, *self.after]))
+
+
+class Workflow(Model):
+    """A DAG of tasks."""
+
+    name: str = "workflow"
+    tasks: dict[str, Task] = Field(min_length=1)
+
+    @field_validator("tasks")
+    @classmethod
+    def _task_ids(cls, value: dict[str, Task]) -> dict[str, Task]:
+        problems = [
+            f"{task!r} {problem}" for task in value if (problem := ids.task_id_problem(task))
+        ]
+        if problems:
+            raise ValueError("; ".join(problems))
+        return value
+
+
+class Notify(Model):
+    """Whom to tell when a run has ended."""
+
+    webhook: str
+
+
+class RunRequest(Model):
+    """Everything of a submission besides the workflow itself."""
+
+    group: str = "default"
+    owner: str = ""
+    name: str = ""
+    labels: dict[str, str] = {}
+    priority: str | None = None
+    reserve_node: bool = False
+    max_evictions: int = Field(default=5, ge=0, le=1000)
+    notify: Notify | None = None
+
+    @field_validator("group")
+    @classmethod
+    def _group(cls, value: str) -> str:
+        if problem := ids.group_problem(value):
+            raise ValueError(problem)
+        return value
+
+
+class Submission(Model):
+    """submission.json: workflow and types as submitted, resolved, so that nothing outside is needed to plan again."""
+
+    schema_: Literal[1] = Field(default=1, alias="schema")
+    workflow: Workflow
+    types: dict[str, TaskType]
+    request: RunRequest = RunRequest()
+    code: dict[str, str] = {}
+    """Plugin files by their path beside the workflow file -> sha256 of the copy under the run's code/."""
+
+    @model_validator(mode="after")
+    def _types_exist(self) -> Self:
+        missing = {task.type for task in self.workflow.tasks.values()} - set(self.types)
+        if missing:
+            raise ValueError(f"no type {min(missing)!r}")
+        return self

@@ -1,0 +1,1 @@
+"""Launch plans and their schedules."""

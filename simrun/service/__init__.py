@@ -1,0 +1,1 @@
+"""Follows runs from submission to their end."""

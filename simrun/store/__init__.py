@@ -1,0 +1,1 @@
+"""The run store: a directory that the service and all pods share."""

@@ -1,0 +1,158 @@
+"""Files on a shared file system: the only module, with `simrun.store.files`, that knows what NFS does.
+
+What it knows: a lookup of a name may be answered from a cached "no such file" for up to a minute, a listing of the
+directory is not; `rename` silently replaces, `link` never does, so only a link can decide a race; the reply to a link may be lost, so
+the inode tells who won, never the link count; a file without fsync may be empty after a crash; ESTALE means that the name
+now stands for another file, so reading is tried again.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import json
+import os
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+_counter = itertools.count()
+_HOST = socket.gethostname()[:32]
+TEMPORARY_PREFIX = ".tmp."
+_ESTALE_TRIES = 3
+
+
+def temporary_name(directory: Path) -> Path:
+    """Give a name in `directory` that nobody else uses, on any host; sweepers know it by its prefix."""
+    unique = f"{_HOST}.{os.getpid()}.{threading.get_ident():x}.{next(_counter)}"
+    return directory / f"{TEMPORARY_PREFIX}{unique}"
+
+
+def write_synced(path: Path, data: bytes, mode: int = 0o644) -> None:
+    """Write a new file whole and fsync it; a file that is there already is an error."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(fd, view) :]
+        os.fsync(fd)
+    except BaseException:
+        os.close(fd)
+        os.unlink(path)
+        raise
+    os.close(fd)  # an error here is a failed write on NFS; it must be seen
+
+
+def sync_directory(path: Path) -> None:
+    """Make names that were added to a directory survive a crash."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Put `data` at `path`, replacing what is there; a reader sees the old or the new content, whole."""
+    temporary = temporary_name(path.parent)
+    write_synced(temporary, data)
+    try:
+        os.rename(temporary, path)
+    except OSError:
+        # The reply may be lost although the server did it; then the temporary name is gone
+        if os.path.lexists(temporary):
+            os.unlink(temporary)
+            raise
+    sync_directory(path.parent)
+
+
+def link(source: Path, target: Path) -> bool:
+    """Link `source` at `target`; whether `target` is now that very file. The one way to win a race."""
+    try:
+        os.link(source, target)
+        return True
+    except FileExistsError:
+        pass
+    except OSError as error:
+        if error.errno not in (errno.EIO, errno.ESTALE, errno.ETIMEDOUT):
+            raise
+    try:
+        return same_file(source, target)
+    except FileNotFoundError:
+        return False
+
+
+def same_file(one: Path, other: Path) -> bool:
+    """Whether two names stand for one file."""
+    a, b = os.stat(one, follow_symlinks=False), os.stat(other, follow_symlinks=False)
+    return (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino)
+
+
+def create(path: Path, data: bytes) -> bool:
+    """Put `data` at `path` unless something is there; whether this call made it. Never half-written."""
+    temporary = temporary_name(path.parent)
+    write_synced(temporary, data)
+    try:
+        won = link(temporary, path)
+    finally:
+        os.unlink(temporary)
+    if won:
+        sync_directory(path.parent)
+    return won
+
+
+def listing(directory: Path) -> set[str]:
+    """Give the names in a directory, from the server; none when it does not exist. Temporary names are left out."""
+    for attempt in range(_ESTALE_TRIES):
+        try:
+            return {name for name in os.listdir(directory) if not name.startswith(TEMPORARY_PREFIX)}
+        except (FileNotFoundError, NotADirectoryError):
+            return set()
+        except OSError as error:
+            if error.errno != errno.ESTALE or attempt == _ESTALE_TRIES - 1:
+                raise
+    raise AssertionError("unreachable")
+
+
+def listed(top: Path, *names: str) -> bool:
+    """Whether `top/names[0]/…` exists, by listing each directory from the top down.
+
+    A lookup of the path could be answered by a cached negative entry; one of a directory on the way could hide the rest.
+    """
+    place = top
+    for name in names:
+        if name not in listing(place):
+            return False
+        place /= name
+    return True
+
+
+def read(path: Path) -> bytes | None:
+    """Give the content of a file, None when there is none. An open revalidates what a lookup would not."""
+    for attempt in range(_ESTALE_TRIES):
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        try:
+            with os.fdopen(fd, "rb") as file:
+                return file.read()
+        except OSError as error:
+            if error.errno != errno.ESTALE or attempt == _ESTALE_TRIES - 1:
+                raise
+    raise AssertionError("unreachable")
+
+
+def encode(value: Any) -> bytes:
+    """Give a value as JSON with a newline at its end, which tells a whole file from a cut one."""
+    return (
+        json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+        + b"\n"
+    )
+
+
+def read_json(path: Path) -> Any:
+    """Give what the JSON of a file says, None when there is no file; ValueError when it is cut or no JSON."""
+    data = read(path)
+    return None if data is None else json.loads(data)
