@@ -1,0 +1,408 @@
+"""The whole policy of a run, as a pure function.
+
+`decide(view, now)` takes all that is known of a run and gives the next record, the effects to carry out once it is written, and
+when to look again without an event. Doing it twice, late, or with the facts in another order of arrival ends in the same record.
+It imports neither asyncio nor files nor clocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from simrun.backends.base import Attempt, BackendStatus, Phase
+from simrun.model.plan import TaskPlan
+from simrun.model.quantities import format_memory
+from simrun.model.record import RunRecord, RunState, TaskState
+from simrun.model.report import WorkerReport
+from simrun.model.tasktype import TaskType
+from simrun.model.workflow import Workflow
+from simrun.service import states
+from simrun.service.states import INFRASTRUCTURE, MERGE_MARKER_GRACE_S
+from simrun.worker.protocol import attempt_name, merge_name, parse_attempt_name, worker_name
+
+
+class Gone(Enum):
+    """A consistent read said that the workflow does not exist."""
+
+    GONE = "gone"
+
+
+GONE = Gone.GONE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """Everything that is known of a run at one moment.
+
+    status None: the backend was not asked, since there is nothing to ask for yet. markers: tasks whose out/ holds the marker
+    of a merge. reports by `<worker>-<attempt>`. waited: seconds for which this process has seen the marker of a
+    task missing, on the monotonic clock, which no step of the wall clock prolongs.
+    """
+
+    record: RunRecord
+    workflow: Workflow
+    types: Mapping[str, TaskType]
+    plans: Mapping[str, TaskPlan]
+    status: BackendStatus | Gone | None = None
+    markers: frozenset[str] = frozenset()
+    reports: Mapping[str, WorkerReport] = field(default_factory=dict)
+    waited: Mapping[str, float] = field(default_factory=dict)
+    in_flight: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class KeepAttempt:
+    """Keep the evidence of an attempt in attempts/; for one that has ended also in dead/, and memory/ for a kill."""
+
+    task: str
+    worker: str
+    attempt: Attempt
+    kill: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Observe:
+    """Store what the attempts of a task used, each once: the task has ended."""
+
+    task: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """Do what is pending of a terminal run."""
+
+
+Effect = KeepAttempt | Observe | Settle
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The next record, what to do once it is written, and when to look again (wall time) if nothing happens."""
+
+    record: RunRecord
+    effects: tuple[Effect, ...] = ()
+    look_again_at: float | None = None
+
+
+def decide(view: View, now: float) -> Decision:
+    """Decide what becomes of a run. `now` is wall time in seconds."""
+    record = view.record
+    if record.state.terminal:
+        # Ruling 25: nothing else is done for a terminal run
+        return Decision(record, (Settle(),) if record.pending else ())
+    if record.state is RunState.SUBMITTING or view.in_flight or view.status is None:
+        return Decision(record)
+    if view.status is GONE or isinstance(view.status, Gone):
+        return _decide_gone(view, now)
+    return _decide_live(view, view.status, now)
+
+
+# --- a workflow that exists ------------------------------------------------------------------------------------------
+
+
+def _decide_live(view: View, status: BackendStatus, now: float) -> Decision:
+    record = view.record
+    kills = _kills(view, status)
+    evictions = _evictions(record, status)
+    wait = _MergeWait(view, now)
+    tasks = states.task_states(view.workflow, view.types, status, view.plans, wait.state)
+    for task, old in record.tasks.items():
+        if old is TaskState.DONE:  # of an earlier round, or seen before: done never goes back
+            tasks[task] = old
+    base = record.changed(
+        oom_kills=kills,
+        evictions=evictions,
+        merge_pending=wait.pending,
+        workflow_uid=status.uid or record.workflow_uid,
+        times=_started(record, status),
+    )
+    effects = _effects(view, status, tasks, kills)
+    verdict = (
+        _memory_verdict(view, status, kills)
+        or _eviction_verdict(view, base)
+        or _task_verdict(view, status, tasks)
+        or _workflow_verdict(status, tasks, wait)
+    )
+    if verdict is not None:
+        end = states.closed(base, verdict[0], tasks, verdict[1], now=now)
+        observed = tuple(Observe(task) for task in _newly_final(record, end.tasks))
+        return Decision(end, (*effects, *observed, Settle()))
+    after = base.changed(tasks=tasks)
+    observed = tuple(Observe(task) for task in _newly_final(record, tasks))
+    return Decision(after, (*effects, *observed), wait.look_again_at)
+
+
+class _MergeWait:
+    """Decides on tasks whose coordinator succeeded, by the marker and the grace; collects who waits since when."""
+
+    def __init__(self, view: View, now: float) -> None:
+        self._view, self._now = view, now
+        self.pending: dict[str, float] = {}
+
+    def state(self, task: str) -> TaskState:
+        if task in self._view.markers:
+            return TaskState.DONE
+        # A wall clock that was set back would prolong the wait; start from now then
+        since = min(self._view.record.merge_pending.get(task, self._now), self._now)
+        waited = max(self._now - since, self._view.waited.get(task, 0.0))
+        if waited >= MERGE_MARKER_GRACE_S:
+            return TaskState.FAILED
+        self.pending[task] = since
+        return TaskState.RUNNING
+
+    @property
+    def look_again_at(self) -> float | None:
+        ends = [
+            self._now
+            + MERGE_MARKER_GRACE_S
+            - max(self._now - since, self._view.waited.get(task, 0))
+            for task, since in self.pending.items()
+        ]
+        return min(ends, default=None)
+
+
+def _kills(view: View, status: BackendStatus) -> dict[str, list[int]]:
+    """The attempts killed for memory by worker: known ones and those with new evidence (Rulings 34, 39)."""
+    kills = {worker: set(attempts) for worker, attempts in view.record.oom_kills.items()}
+    for worker, node in status.nodes.items():
+        for attempt in node.attempts:
+            if (
+                attempt.phase.ended
+                and states.attempt_oom(attempt)
+                and not _asked(view, worker, attempt.n)
+            ):
+                kills.setdefault(worker, set()).add(attempt.n)
+    for name, report in view.reports.items():
+        parsed = parse_attempt_name(name)
+        if parsed and states.is_oom(report, parsed[1], {}):
+            kills.setdefault(report.worker, set()).add(parsed[1])
+    return {worker: sorted(attempts) for worker, attempts in sorted(kills.items())}
+
+
+def _asked(view: View, worker: str, attempt: int) -> bool:
+    """Whether an attempt only asked for the retry memory: it exited 137 and nothing was killed."""
+    report = view.reports.get(attempt_name(worker, attempt))
+    return report is not None and report.reason == "asked"
+
+
+def _evictions(record: RunRecord, status: BackendStatus) -> dict[str, int]:
+    """Attempts by worker that ended through no fault of theirs; a count never falls when the backend forgets."""
+    counts = dict(record.evictions)
+    for worker, node in status.nodes.items():
+        seen = sum(
+            attempt.reason in INFRASTRUCTURE for attempt in node.attempts if attempt.phase.ended
+        )
+        if seen > counts.get(worker, 0):
+            counts[worker] = seen
+    return counts
+
+
+def _started(record: RunRecord, status: BackendStatus) -> Any:
+    """The times of the record, with the first start of any attempt."""
+    if record.times.started is not None:
+        return record.times
+    starts = [
+        attempt.started
+        for node in status.nodes.values()
+        for attempt in node.attempts
+        if attempt.started is not None
+    ]
+    return record.times.model_copy(update={"started": min(starts)}) if starts else record.times
+
+
+# --- verdicts: the first that holds ends the run -----------------------------------------------------------------------
+
+Verdict = tuple[RunState, str | None]
+
+
+def _memory_verdict(
+    view: View, status: BackendStatus, kills: Mapping[str, list[int]]
+) -> Verdict | None:
+    """Killed for memory again with the retry memory: the run fails (Ruling 35), an extra worker's kill too."""
+    for worker, attempts in kills.items():
+        task = task_of(worker, view.plans)
+        if task is None:
+            continue
+        plan = view.plans[task]
+        this_round = [n for n in attempts if n >= view.record.base_of(task)]
+        if plan.retry_memory is None:
+            if this_round:
+                text = f"killed for memory at {format_memory(plan.memory)}, and there is no retry memory"
+                return RunState.FAILED, _failure(task, worker, text, "set resources.retry_memory")
+            continue
+        for n in this_round[1:]:
+            given = _memory_given(view, status, worker, n)
+            if given is None or given >= plan.retry_memory:
+                text = (
+                    f"killed for memory again with the retry memory of {format_memory(plan.retry_memory)} "
+                    f"(first attempt: {format_memory(plan.memory)})"
+                )
+                return RunState.FAILED, _failure(task, worker, text, "raise resources.retry_memory")
+    return None
+
+
+def _memory_given(view: View, status: BackendStatus, worker: str, attempt: int) -> int | None:
+    """The memory an attempt had, in bytes; None when nobody says."""
+    node = status.nodes.get(worker)
+    for seen in node.attempts if node else ():
+        if seen.n == attempt and seen.memory is not None:
+            return seen.memory
+    report = view.reports.get(attempt_name(worker, attempt))
+    return report.memory.limit if report else None
+
+
+def _eviction_verdict(view: View, record: RunRecord) -> Verdict | None:
+    for worker, count in record.evictions.items():
+        task = task_of(worker, view.plans)
+        if count > record.max_evictions and task and not _is_extra(worker, task, view.plans[task]):
+            text = f"evicted {count} times, more than max_evictions ({record.max_evictions}) allows"
+            return RunState.FAILED, _failure(task, worker, text, None)
+    return None
+
+
+def _task_verdict(
+    view: View, status: BackendStatus, tasks: Mapping[str, TaskState]
+) -> Verdict | None:
+    failed = [task for task in view.workflow.tasks if tasks[task] is TaskState.FAILED]
+    if failed:
+        texts = [_why_failed(view, status, task) for task in failed[:3]]
+        if len(failed) > 3:
+            texts.append(f"and {len(failed) - 3} more tasks failed")
+        return RunState.FAILED, "; ".join(texts)
+    if all(state is TaskState.DONE for state in tasks.values()):
+        return RunState.SUCCEEDED, None
+    return None
+
+
+def _workflow_verdict(
+    status: BackendStatus, tasks: Mapping[str, TaskState], wait: _MergeWait
+) -> Verdict | None:
+    """A workflow that ended while tasks have not: nothing more will come, unless a marker is awaited."""
+    if not status.phase.ended or wait.pending:
+        return None
+    open_tasks = [task for task, state in tasks.items() if not state.final]
+    text = f"the workflow ended as {status.phase} while {_names(open_tasks)} had not"
+    return RunState.FAILED, f"{text}: {status.message}" if status.message else text
+
+
+def _why_failed(view: View, status: BackendStatus, task: str) -> str:
+    """Why a task failed, from the best witness: the report of its last attempt, the attempt, the node."""
+    plan = view.plans[task]
+    workers = [worker_name(task, 0), merge_name(task)] if plan.split else [task]
+    for worker in workers:
+        node = status.nodes.get(worker)
+        if node is None or node.phase not in (Phase.FAILED, Phase.ERROR):
+            continue
+        last = node.attempts[-1] if node.attempts else None
+        if last is None:
+            return _failure(task, worker, node.message or "failed", None)
+        report = view.reports.get(attempt_name(worker, last.n))
+        if report is not None and report.message:
+            return _failure(task, worker, report.message, None)
+        code = f" (exit code {last.exit_code})" if last.exit_code is not None else ""
+        return _failure(task, worker, f"{last.message or last.reason or 'failed'}{code}", None)
+    return _failure(
+        task,
+        workers[0],
+        f"its coordinator succeeded, but no merged output came within {MERGE_MARKER_GRACE_S:.0f} s: "
+        "the harness of its image does not merge",
+        "use an image with a current simrun",
+    )
+
+
+def _failure(task: str, worker: str, text: str, remedy: str | None) -> str:
+    who = task if worker == task else f"{task} ({worker})"
+    return f"task {who}: {text}" + (f"; {remedy}" if remedy else "")
+
+
+# --- a workflow that is gone -------------------------------------------------------------------------------------------
+
+
+def _decide_gone(view: View, now: float) -> Decision:
+    """Resolve a run from its record and the store, since nobody else remembers it (Ruling 23)."""
+    record = view.record
+    wait = _MergeWait(view, now)
+    tasks = dict(record.tasks)
+    undetermined = []
+    for task in view.workflow.tasks:
+        plan = view.plans.get(task)
+        if tasks.get(task, TaskState.WAITING).final:
+            continue
+        if plan is not None and plan.split and task in view.markers:
+            tasks[task] = TaskState.DONE
+        elif task in record.merge_pending:
+            tasks[task] = wait.state(task)
+            if tasks[task] is TaskState.FAILED:
+                undetermined.append(task)
+        else:
+            undetermined.append(task)
+    if wait.pending:
+        after = record.changed(tasks=tasks, merge_pending=wait.pending)
+        return Decision(after, (), wait.look_again_at)
+    if all(state is TaskState.DONE for state in tasks.values()):
+        end = states.closed(record, RunState.SUCCEEDED, tasks, None, now=now)
+    else:
+        tasks |= dict.fromkeys(undetermined, TaskState.FAILED)
+        failed = [task for task, state in tasks.items() if state is TaskState.FAILED]
+        message = f"the workflow is gone, and {_names(failed)} had not ended"
+        end = states.closed(record, RunState.FAILED, tasks, message, now=now)
+    observed = tuple(Observe(task) for task in _newly_final(record, end.tasks))
+    return Decision(end, (*observed, Settle()))
+
+
+# --- effects -----------------------------------------------------------------------------------------------------------
+
+
+def _effects(
+    view: View,
+    status: BackendStatus,
+    tasks: Mapping[str, TaskState],
+    kills: Mapping[str, list[int]],
+) -> tuple[Effect, ...]:
+    """Evidence of every attempt of a task that had not ended before; the controller drops what it has kept already."""
+    effects: list[Effect] = []
+    for worker, node in status.nodes.items():
+        task = task_of(worker, view.plans)
+        if task is None or (
+            view.record.tasks.get(task, TaskState.WAITING).final and tasks[task].final
+        ):
+            continue
+        effects += [
+            KeepAttempt(task, worker, attempt, attempt.n in kills.get(worker, []))
+            for attempt in node.attempts
+            if attempt.phase is not Phase.PENDING
+        ]
+    return tuple(effects)
+
+
+def _newly_final(record: RunRecord, tasks: Mapping[str, TaskState]) -> list[str]:
+    return [
+        task
+        for task, state in tasks.items()
+        if state in (TaskState.DONE, TaskState.FAILED) and record.tasks.get(task) is not state
+    ]
+
+
+# --- names -------------------------------------------------------------------------------------------------------------
+
+
+def task_of(worker: str, plans: Mapping[str, TaskPlan]) -> str | None:
+    """Give the task of a worker; None when it is none of this run's."""
+    if worker in plans:
+        return worker
+    task, dash, tail = worker.rpartition("-")
+    if dash and task in plans and (tail == "merge" or tail.startswith("w")):
+        return task
+    return None
+
+
+def _is_extra(worker: str, task: str, plan: TaskPlan) -> bool:
+    return plan.split and worker not in (worker_name(task, 0), merge_name(task))
+
+
+def _names(tasks: list[str]) -> str:
+    shown = ", ".join(tasks[:5])
+    return shown + (f" and {len(tasks) - 5} more" if len(tasks) > 5 else "")

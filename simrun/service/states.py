@@ -1,0 +1,166 @@
+"""The pure pieces of a decision: states of tasks, kills for memory, evictions, terminal records.
+
+Named in the controller's reference and importable from simrun.service.controller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from simrun.backends.base import Attempt, BackendStatus, Node, Phase
+from simrun.model.plan import TaskPlan
+from simrun.model.record import RunRecord, RunState, TaskState
+from simrun.model.report import WorkerReport
+from simrun.model.tasktype import TaskType
+from simrun.model.workflow import Workflow
+from simrun.worker.protocol import Exit, merge_name, parse_attempt_name, worker_name
+
+MERGE_MARKER_GRACE_S = 120.0
+"""How long the marker of a merge is awaited after its coordinator succeeded, in seconds.
+
+Longer than any attribute cache of NFS hides a new file (60 s); a harness that never merges is found out after it.
+"""
+
+INFRASTRUCTURE = frozenset({"evicted", "preempted", "lost"})
+"""Reasons that are no fault of the worker: counted against max_evictions."""
+
+
+def task_plans(record: RunRecord) -> dict[str, TaskPlan]:
+    """Give the plans of the tasks of a run from its record.
+
+    One written before coordinator_merges existed reads it as False; so does the record's own reader.
+    """
+    return dict(record.plans)
+
+
+def task_states(
+    workflow: Workflow,
+    types: Mapping[str, TaskType],
+    status: BackendStatus,
+    plans: Mapping[str, TaskPlan],
+    merge_state: Callable[[str], TaskState],
+) -> dict[str, TaskState]:
+    """Give the state of every task of a workflow from the nodes of its DAG.
+
+    `merge_state` tells the state of a task whose coordinator merges and has succeeded: done with the marker of its
+    merge, running while that is awaited, failed when the harness was one that does not merge.
+    """
+    del types  # a type says nothing that the plan of this run does not say better
+    return {
+        task: _task_state(task, status, plans[task], merge_state)
+        if task in plans
+        else TaskState.WAITING
+        for task in workflow.tasks
+    }
+
+
+def _task_state(
+    task: str,
+    status: BackendStatus,
+    plan: TaskPlan,
+    merge_state: Callable[[str], TaskState],
+) -> TaskState:
+    if not plan.split:
+        nodes = [status.nodes.get(task)]
+        verdict = _verdict(nodes[0])
+    else:
+        coordinator = status.nodes.get(worker_name(task, 0))
+        merge = status.nodes.get(merge_name(task))
+        extra = [status.nodes.get(worker_name(task, index)) for index in range(1, plan.pods)]
+        # The verdict is the coordinator's and the merge's alone: an extra worker never fails a task
+        nodes = [coordinator, merge, *extra]
+        if plan.coordinator_merges:
+            verdict = _verdict(coordinator)
+            if verdict is TaskState.DONE:
+                return merge_state(task)
+        else:
+            verdict = _verdict(merge)
+            if _verdict(coordinator) is TaskState.FAILED:
+                verdict = TaskState.FAILED
+    return verdict or _live_state([node for node in nodes if node is not None])
+
+
+def _verdict(node: Node | None) -> TaskState | None:
+    """The end of a node after its retries; None while it has none."""
+    if node is None or not node.phase.ended or node.phase is Phase.OMITTED:
+        return None
+    return TaskState.DONE if node.phase is Phase.SUCCEEDED else TaskState.FAILED
+
+
+def _live_state(nodes: list[Node]) -> TaskState:
+    """The state of a task that has not ended, from all of its pods."""
+    live = [node for node in nodes if not node.phase.ended]
+    last = [node.attempts[-1] for node in live if node.attempts]
+    if any(attempt.phase is Phase.RUNNING for attempt in last):
+        return TaskState.RUNNING
+    # A node between two attempts, or whose next one waits for its pod to start
+    waiting = [attempt for node in live if (attempt := _ended_before(node)) is not None]
+    if any(attempt.reason in INFRASTRUCTURE for attempt in waiting):
+        return TaskState.PREEMPTED
+    if waiting:
+        return TaskState.RETRYING
+    if any(node.phase is not Phase.OMITTED for node in nodes):
+        return TaskState.QUEUED
+    return TaskState.WAITING
+
+
+def _ended_before(node: Node) -> Attempt | None:
+    """The last attempt of a node that has ended, when none runs after it."""
+    ended = [attempt for attempt in node.attempts if attempt.phase.ended]
+    return ended[-1] if ended else None
+
+
+def attempt_of(name: str) -> int:
+    """Give the attempt of a report file `<worker>-<attempt>.json`, 0 without one."""
+    parsed = parse_attempt_name(name.removesuffix(".json"))
+    return parsed[1] if parsed else 0
+
+
+def is_oom(report: WorkerReport, attempt: int, kills: Mapping[str, list[int]]) -> bool:
+    """Whether a report is of a worker that was killed for memory.
+
+    Only the evidence of the out-of-memory killer counts (Rulings 34, 39): an attempt that is known as killed, or a report that exited 137
+    and counts kills in its cgroup. A peak near the limit is nothing: the kernel takes page cache back there. An exit
+    137 alone may be a kill after the grace.
+    """
+    if attempt in kills.get(report.worker, []):
+        return True
+    return (
+        report.exit_code == Exit.MEMORY and report.memory.oom_kills > 0 and report.reason != "asked"
+    )
+
+
+def attempt_oom(attempt: Attempt) -> bool:
+    """Whether the backend's word on an attempt is a kill for memory.
+
+    OOMKilled with exit 0 is a success with a warning; with 143 the pod was ended after something in it had been
+    killed: an eviction (Ruling 40).
+    """
+    return attempt.oom and attempt.exit_code not in (0, Exit.TERMINATED)
+
+
+def closed(
+    record: RunRecord,
+    state: RunState,
+    tasks: Mapping[str, TaskState],
+    message: str | None,
+    *,
+    now: float,
+    **update: object,
+) -> RunRecord:
+    """Give the terminal record, ended now: tasks that have not ended are skipped, what is to be settled is pending.
+
+    Logs are to keep and the workflow is to stop where there is one; the node is to release where one is reserved.
+    """
+    final = {
+        task: tasks.get(task, old) if tasks.get(task, old).final else TaskState.SKIPPED
+        for task, old in record.tasks.items()
+    }
+    pending: dict[str, object] = {
+        "pending_logs": record.workflow_name is not None,
+        "pending_cancel": record.workflow_name is not None,
+        "pending_release": record.node is not None,
+        "merge_pending": {},
+        "times": record.times.model_copy(update={"ended": now}),
+    }
+    return record.changed(state=state, tasks=final, message=message, **{**pending, **update})

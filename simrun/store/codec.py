@@ -1,0 +1,79 @@
+"""Models to bytes and back, with a schema version in each file.
+
+A reader of schema N reads N-1 (through a step in `_FROM_PREVIOUS`) and refuses N+1 by name: guessing at a newer file
+could lose what it says. What can't be read is a DamagedRecord, which nobody overwrites.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from simrun.base.errors import DamagedRecord, UnknownSchema
+from simrun.model.record import RunRecord
+from simrun.worker import files
+
+M = TypeVar("M", bound=BaseModel)
+
+SCHEMA = 1
+
+
+def _record_0(data: dict[str, Any]) -> dict[str, Any]:
+    """Schema 0 counted memory in GiB and knew neither revisions nor rounds."""
+    plans = {}
+    for task, plan in data.get("plans", {}).items():
+        new = {key: value for key, value in plan.items() if not key.endswith("_gb")}
+        for name in ("memory", "retry_memory"):
+            if (old := plan.get(name + "_gb")) is not None:
+                new[name] = int(old * 2**30)
+        plans[task] = new
+    return {**data, "plans": plans}
+
+
+_FROM_PREVIOUS: dict[type[BaseModel], Callable[[dict[str, Any]], dict[str, Any]]] = {
+    RunRecord: _record_0,
+}
+
+
+def encode(model: BaseModel) -> bytes:
+    """Give a model as JSON; values that are the default are left out, the schema never is."""
+    # One dump and one encode: a record is written many times a second
+    data = model.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return files.encode({"schema": SCHEMA, **data})
+
+
+def decode(kind: type[M], data: bytes, path: Path) -> M:
+    """Read a model; `path` is for the error. Raises DamagedRecord, UnknownSchema."""
+    try:
+        value = json.loads(data)
+    except ValueError as error:
+        raise DamagedRecord(f"{path}: is no JSON ({error}); {len(data)} bytes") from error
+    if not isinstance(value, dict):
+        raise DamagedRecord(f"{path}: holds a {type(value).__name__}, not an object")
+    schema = value.pop("schema", 0)
+    if not isinstance(schema, int) or isinstance(schema, bool) or schema < 0:
+        raise DamagedRecord(f"{path}: its schema is {schema!r}, not a number")
+    if schema > SCHEMA:
+        raise UnknownSchema(
+            f"{path}: has schema {schema}, this simrun knows up to {SCHEMA}; use a newer simrun"
+        )
+    if schema == SCHEMA - 1 and (step := _FROM_PREVIOUS.get(kind)):
+        value = step(value)
+    try:
+        return kind.model_validate({"schema": SCHEMA, **value})
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"])
+        raise DamagedRecord(
+            f"{path}: {field}: {first['msg']} ({error.error_count()} problems)"
+        ) from error
+
+
+def read(kind: type[M], path: Path) -> M | None:
+    """Read a model from a file; None when there is none."""
+    data = files.read(path)
+    return None if data is None else decode(kind, data, path)
