@@ -12,31 +12,33 @@ import errno
 import itertools
 import json
 import os
-import socket
 import threading
 from pathlib import Path
 from typing import Any
 
 _counter = itertools.count()
-_HOST = socket.gethostname()[:32]
+_PROCESS = os.urandom(
+    8
+).hex()  # host names don't do: pods share them, or differ only in a part that is cut
 TEMPORARY_PREFIX = ".tmp."
 _ESTALE_TRIES = 3
 
 
 def temporary_name(directory: Path) -> Path:
     """Give a name in `directory` that nobody else uses, on any host; sweepers know it by its prefix."""
-    unique = f"{_HOST}.{os.getpid()}.{threading.get_ident():x}.{next(_counter)}"
+    unique = f"{_PROCESS}.{os.getpid()}.{threading.get_ident():x}.{next(_counter)}"
     return directory / f"{TEMPORARY_PREFIX}{unique}"
 
 
-def write_synced(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """Write a new file whole and fsync it; a file that is there already is an error."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+def write_synced(path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Write a new file whole and fsync it (unless not durable); a file that is there already is an error."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
         view = memoryview(data)
         while view:
             view = view[os.write(fd, view) :]
-        os.fsync(fd)
+        if durable:
+            os.fsync(fd)
     except BaseException:
         os.close(fd)
         os.unlink(path)
@@ -53,10 +55,28 @@ def sync_directory(path: Path) -> None:
         os.close(fd)
 
 
-def replace(path: Path, data: bytes) -> None:
-    """Put `data` at `path`, replacing what is there; a reader sees the old or the new content, whole."""
+def make_directory(path: Path) -> None:
+    """Make a directory and its parents unless they are there; trusts mkdir's answer, not a lookup that may be cached."""
+    try:
+        os.mkdir(path)
+    except FileExistsError:
+        return
+    except FileNotFoundError:
+        make_directory(path.parent)
+        try:
+            os.mkdir(path)
+        except FileExistsError:
+            return
+    sync_directory(path.parent)
+
+
+def replace(path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Put `data` at `path`, replacing what is there; a reader sees the old or the new content, whole.
+
+    durable False: for what can be made again from something durable; it may be gone after a power cut, never half.
+    """
     temporary = temporary_name(path.parent)
-    write_synced(temporary, data)
+    write_synced(temporary, data, durable=durable)
     try:
         os.rename(temporary, path)
     except OSError:
@@ -64,11 +84,16 @@ def replace(path: Path, data: bytes) -> None:
         if os.path.lexists(temporary):
             os.unlink(temporary)
             raise
-    sync_directory(path.parent)
+    if durable:
+        sync_directory(path.parent)
 
 
 def link(source: Path, target: Path) -> bool:
-    """Link `source` at `target`; whether `target` is now that very file. The one way to win a race."""
+    """Link `source` at `target`; whether `target` is now that very file. The one way to win a race.
+
+    Raises OSError when the store failed and nothing stands at `target`: then nobody has won.
+    """
+    doubt: OSError | None = None
     try:
         os.link(source, target)
         return True
@@ -77,9 +102,12 @@ def link(source: Path, target: Path) -> bool:
     except OSError as error:
         if error.errno not in (errno.EIO, errno.ESTALE, errno.ETIMEDOUT):
             raise
+        doubt = error
     try:
         return same_file(source, target)
     except FileNotFoundError:
+        if doubt is not None:
+            raise doubt from None
         return False
 
 
@@ -132,12 +160,10 @@ def read(path: Path) -> bytes | None:
     """Give the content of a file, None when there is none. An open revalidates what a lookup would not."""
     for attempt in range(_ESTALE_TRIES):
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            with open(path, "rb") as file:
+                return file.read()
         except (FileNotFoundError, NotADirectoryError):
             return None
-        try:
-            with os.fdopen(fd, "rb") as file:
-                return file.read()
         except OSError as error:
             if error.errno != errno.ESTALE or attempt == _ESTALE_TRIES - 1:
                 raise
