@@ -108,7 +108,7 @@ class Backend(Protocol):
         """Give a node back, if it is reserved for this run; an unknown node counts as released."""
         ...
 
-    async def logs(self, name: str, worker: str, attempt: int) -> AsyncIterator[bytes]:
+    def logs(self, name: str, worker: str, attempt: int) -> AsyncIterator[bytes]:
         """Give the output of an attempt in chunks; empty when there is none (any more)."""
         ...
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -50,10 +50,15 @@ class RunStore:
 
     # --- existence ---------------------------------------------------------------------------------------------------
 
-    def create(self, record: RunRecord, submission: Submission) -> RunRecord:
+    def create(
+        self,
+        record: RunRecord,
+        submission: Submission,
+        prepare: Callable[[RunDir], None] | None = None,
+    ) -> RunRecord:
         """Make a run exist, or give the record of the one that does.
 
-        An id whose run was deleted is refused (Conflict); an unfinished creation of the id is completed.
+        `prepare` puts into the directory what must be there before the run exists. An id whose run was deleted is refused (Conflict); an unfinished creation of the id is completed.
         """
         if self._deleted(record.id):
             raise Conflict(f"run {record.id} was deleted; its id is not used again")
@@ -63,6 +68,8 @@ class RunStore:
             self.give(directory)
         if run.record.exists():  # only saves work; the link below decides
             return self.read(record.id)
+        if prepare is not None:
+            prepare(run)
         files.replace(run.submission, codec.encode(submission))
         self.mark_live(record.id)
         if not files.create(run.record, codec.encode(record)):

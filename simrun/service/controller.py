@@ -1,0 +1,328 @@
+"""The controller: follows the workflows of the runs and records their end.
+
+    events of the backend ─┐
+    timers (merge grace)  ─┼─> queue ─> reconcile_run ─> view ─> decide ─> write if unchanged ─> effects
+    resync                ─┘
+
+It keeps nothing in memory that a restart would miss: what it remembers only saves writes or measures waits on the monotonic clock.
+Reads and writes of files are one hop into a pool of threads each; no call of the backend is made under a record lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+
+from simrun.aio.threads import Pool
+from simrun.backends.base import Backend, BackendStatus
+from simrun.base.clock import Clock, SystemClock
+from simrun.base.errors import BackendUnavailable, DamagedRecord, NotFound, SimrunError
+from simrun.model.record import RunRecord, RunState, TaskState
+from simrun.model.tasktype import TaskType
+from simrun.service import decide as deciding
+from simrun.service import states
+from simrun.service.effects import Effects
+from simrun.service.queue import Priority, WorkQueue
+from simrun.service.states import (
+    MERGE_MARKER_GRACE_S,
+    attempt_of,
+    is_oom,
+    task_plans,
+    task_states,
+)
+from simrun.service.view import ViewReader, has_merge_marker
+from simrun.store.resources import ResourceStore
+from simrun.store.runs import RunStore
+
+__all__ = [
+    "MERGE_MARKER_GRACE_S",
+    "Controller",
+    "attempt_of",
+    "closed",
+    "has_merge_marker",
+    "is_oom",
+    "task_plans",
+    "task_states",
+]
+
+log = logging.getLogger(__name__)
+
+Job = Callable[[str], Awaitable[None]]
+
+WORKERS = 8
+RESYNC_S = 600.0
+RECONCILE_TIMEOUT_S = 120.0
+
+
+def closed(
+    record: RunRecord,
+    state: RunState,
+    tasks: Mapping[str, TaskState],
+    message: str | None,
+    *,
+    now: float | None = None,
+    **update: object,
+) -> RunRecord:
+    """Give the terminal record of a run, ended now (see states.closed, which takes its time from the caller)."""
+    at = SystemClock().wall() if now is None else now
+    return states.closed(record, state, tasks, message, now=at, **update)
+
+
+class Controller:
+    """Maps what the backend says onto the records of the runs."""
+
+    def __init__(
+        self,
+        store: RunStore,
+        resources: ResourceStore,
+        backend: Backend,
+        types: Mapping[str, TaskType] | None = None,
+        *,
+        pool: Pool | None = None,
+        clock: Clock | None = None,
+        resync_s: float = RESYNC_S,
+        on_change: Callable[[RunRecord], None] | None = None,
+    ) -> None:
+        self.store = store
+        self.backend = backend
+        self.types = dict(types or {})
+        """Types that submissions may name without defining them."""
+        self.resume: Job | None = None
+        """How a submission that a stopped service left is taken up again; set by the submission module."""
+        self._pool = pool or Pool("files", 8)
+        self._clock = clock or SystemClock()
+        self._resync_s = resync_s
+        self._on_change = on_change or (lambda _record: None)
+        self._queue = WorkQueue(clock=self._clock)
+        self._view = ViewReader(store, self._pool, self._clock)
+        self._effects = Effects(store, resources, backend, self._pool, self._clock)
+        self._jobs: dict[str, asyncio.Task[None]] = {}
+        self._woken = asyncio.Event()
+        self._started = self._clock.wall()
+        self._closing = False
+
+    # --- life ----------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Follow events, timers and resyncs until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._follow_events(), name="backend events")
+            group.create_task(self._resync(), name="resync")
+            for number in range(WORKERS):
+                group.create_task(self._work(), name=f"reconcile {number}")
+
+    async def _follow_events(self) -> None:
+        async for run_id in self.backend.events():
+            self._queue.add(run_id)
+
+    async def _resync(self) -> None:
+        while True:
+            for run_id in await self._pool.run(self.store.live_ids):
+                self._queue.add(run_id, Priority.RESYNC)
+            await self.wait_for_wake(self._resync_s)
+
+    async def _work(self) -> None:
+        while (run_id := await self._queue.get()) is not None:
+            try:
+                async with asyncio.timeout(RECONCILE_TIMEOUT_S):
+                    await self.reconcile_run(run_id)
+                self._queue.forget(run_id)
+            except (BackendUnavailable, TimeoutError, OSError) as error:
+                delay = self._queue.retry(run_id)
+                log.warning(
+                    "cannot reconcile run %s now, again in %.1f s: %s", run_id, delay, error
+                )
+            except Exception:
+                # One run's trouble must not stop the others
+                delay = self._queue.retry(run_id)
+                log.exception("reconciling run %s failed, again in %.1f s", run_id, delay)
+            finally:
+                self._queue.done(run_id)
+
+    def wake(self) -> None:
+        """Make the controller look at all live runs now instead of at the next resync."""
+        self._woken.set()
+
+    def look_at(self, run_id: str) -> None:
+        """Queue one run."""
+        self._queue.add(run_id)
+
+    async def wait_for_wake(self, timeout_s: float) -> None:
+        """Wait until woken or until `timeout_s` seconds have passed; clears the wake."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._woken.wait()
+        except TimeoutError:
+            pass
+        self._woken.clear()
+
+    def close(self) -> None:
+        """Take no more submissions and don't wait for the running ones: a build may take an hour.
+
+        A run that is left submitting is resumed by `recover` at the next start.
+        """
+        self._closing = True
+        for task in self._jobs.values():
+            task.cancel()
+        self._queue.close()
+
+    # --- submissions ---------------------------------------------------------------------------------------------------
+
+    def start_submission(self, run_id: str, job: Job) -> None:
+        """Run the submission of a run in the background; see `in_flight`.
+
+        A job that raises fails a run that is still submitting; its workflow may exist, so it is cancelled.
+        """
+        if self._closing or run_id in self._jobs:
+            return
+        # Kept and awaited here: the one place where a task lives outside of a TaskGroup
+        task = asyncio.get_running_loop().create_task(
+            self._submit(run_id, job), name=f"submit {run_id}"
+        )
+        self._jobs[run_id] = task
+
+    def in_flight(self, run_id: str) -> bool:
+        """Whether the submission of a run runs in this process."""
+        return run_id in self._jobs
+
+    async def _submit(self, run_id: str, job: Job) -> None:
+        try:
+            await job(run_id)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            if isinstance(error, SimrunError | ValueError):
+                log.warning("submission of run %s failed: %s", run_id, error)
+            else:
+                log.exception("submission of run %s failed", run_id)
+            await self._fail_submission(run_id, f"submission failed: {error}")
+        finally:
+            self._jobs.pop(run_id, None)
+            self._queue.add(run_id)
+
+    async def _fail_submission(self, run_id: str, message: str) -> None:
+        while True:
+            record = await self._pool.run(self.store.read, run_id)
+            if record.state is not RunState.SUBMITTING:
+                return
+            # Its workflow may exist: the terminal record has the cancellation pending
+            end = closed(record, RunState.FAILED, record.tasks, message, now=self._clock.wall())
+            if await self.write_if_unchanged(record, end):
+                return
+
+    async def recover(self) -> None:
+        """Settle what a stopped service left; called once, at the start.
+
+        A run that has been submitting since before this controller was made has lost its submission: it is resumed. Runs that
+        were submitted since then may be in flight and are left alone.
+        """
+        for run_id in await self._pool.run(self.store.live_ids):
+            try:
+                record = await self._pool.run(self.store.read, run_id)
+            except (NotFound, DamagedRecord) as error:
+                log.warning("run %s is skipped: %s", run_id, error)
+                continue
+            if record.state.terminal:
+                self._queue.add(run_id, Priority.RESYNC)
+            elif record.workflow_name is None:
+                message = "the record has no workflow name: it was written by an older simrun"
+                end = closed(record, RunState.FAILED, record.tasks, message, now=self._clock.wall())
+                await self.write_if_unchanged(record, end)
+            elif record.state is RunState.SUBMITTING and record.times.created <= self._started:
+                if self.resume is not None and not self.in_flight(run_id):
+                    self.start_submission(run_id, self.resume)
+            else:
+                self._queue.add(run_id, Priority.RESYNC)
+
+    # --- reconciling ---------------------------------------------------------------------------------------------------
+
+    async def reconcile(self) -> None:
+        """Bring the records of all live runs up to date: one pass over each."""
+        for run_id in await self._pool.run(self.store.live_ids):
+            try:
+                await self.reconcile_run(run_id)
+            except (SimrunError, OSError) as error:
+                log.warning("run %s is skipped in this pass: %s", run_id, error)
+
+    async def reconcile_run(self, run_id: str) -> None:
+        """Bring the record of one run up to date and carry out what follows from it."""
+        try:
+            record, submission = await self._pool.run(self._view.load, run_id)
+        except NotFound:
+            return  # deleted meanwhile, or its creation has not come to its end
+        if record.state.terminal:
+            if record.pending:
+                await self.settle(run_id)
+            return
+        status = await self._status(record)
+        view = await self._view.read(record, submission, status, in_flight=self.in_flight(run_id))
+        decision = deciding.decide(view, self._clock.wall())
+        if decision.record is not record and decision.record != record:
+            written = await self._write(record, decision.record)
+            if written is None:
+                self._queue.add(
+                    run_id
+                )  # it changed while we looked: decide again on what it is now
+                return
+        if decision.look_again_at is not None:
+            self._queue.add_after(run_id, max(0.05, decision.look_again_at - self._clock.wall()))
+        await self._effects.carry_out(view, decision.effects)
+        if any(isinstance(effect, deciding.Settle) for effect in decision.effects):
+            await self.settle(run_id)
+
+    async def _status(self, record: RunRecord) -> BackendStatus | deciding.Gone | None:
+        if record.workflow_name is None or record.state is RunState.SUBMITTING:
+            return None
+        status = await self.backend.status(record.workflow_name)
+        return deciding.GONE if status is None else status
+
+    async def write_if_unchanged(self, before: RunRecord, after: RunRecord) -> bool:
+        """Write `after` when the record on disk is still `before`; whether it was written."""
+        return await self._write(before, after) is not None
+
+    async def _write(self, before: RunRecord, after: RunRecord) -> RunRecord | None:
+        written = await self._pool.run(self.store.write_if_unchanged, before, after)
+        if written is not None:
+            self._on_change(written)
+        return written
+
+    # --- ends ----------------------------------------------------------------------------------------------------------
+
+    async def cancel(self, run_id: str) -> None:
+        """Cancel a run: write it cancelled, then stop its workflow and release its node.
+
+        Raises NotFound (a KeyError) for an unknown run, ValueError for one that has ended.
+        """
+        while True:
+            record = await self._pool.run(self.store.read, run_id)
+            if record.state.terminal:
+                raise ValueError(f"run {run_id} has ended: {record.state}")
+            end = closed(
+                record,
+                RunState.CANCELLED,
+                record.tasks,
+                "cancelled",
+                now=self._clock.wall(),
+            )
+            if await self.write_if_unchanged(record, end):
+                break
+        await self.settle(run_id)
+
+    async def settle(self, run_id: str) -> None:
+        """Do what is pending of a terminal run: keep its logs, stop its workflow, release its node.
+
+        What fails stays pending and is tried again; a run that was deleted meanwhile is ignored.
+        """
+        try:
+            record, submission = await self._pool.run(self._view.load, run_id)
+        except NotFound:
+            return
+        if not record.state.terminal or not record.pending:
+            return
+        after = await self._effects.settle(record, submission)
+        if after != record and not await self.write_if_unchanged(record, after):
+            self._queue.add(run_id)
+            return
+        if after.pending:
+            self._queue.retry(run_id)

@@ -1,0 +1,218 @@
+"""Carries out what was decided, each effect so that doing it again changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+from simrun.aio.threads import Pool
+from simrun.backends.base import Attempt, Backend
+from simrun.base.clock import Clock
+from simrun.base.errors import SimrunError
+from simrun.model.record import RunRecord
+from simrun.model.report import AttemptEvidence, Observation, WorkerReport
+from simrun.model.workflow import Submission
+from simrun.service.decide import Effect, KeepAttempt, Observe, View
+from simrun.service.logs import keep_logs
+from simrun.service.states import is_oom
+from simrun.store.resources import ResourceStore
+from simrun.store.runs import RunStore
+from simrun.worker import files
+from simrun.worker.protocol import attempt_name, holder_name
+
+log = logging.getLogger(__name__)
+
+LOGS_KEPT_WITHIN_S = 30.0
+"""Logs of pods are kept before the workflow is stopped, for at most this long: a pod that hangs must not hold up the stop."""
+
+
+class Effects:
+    """Effects of decisions. `_kept` only saves writes: a restart does them again, with the same result."""
+
+    def __init__(
+        self,
+        store: RunStore,
+        resources: ResourceStore,
+        backend: Backend,
+        pool: Pool,
+        clock: Clock,
+    ) -> None:
+        self._store, self._resources, self._backend = store, resources, backend
+        self._pool, self._clock = pool, clock
+        self._kept: dict[str, dict[tuple[str, int, str], bool]] = {}
+
+    async def carry_out(self, view: View, effects: Iterable[Effect]) -> None:
+        """Carry out the effects that are files; settling is the controller's."""
+        run_id = view.record.id
+        kept = self._kept.setdefault(run_id, {})
+        keep = [
+            effect
+            for effect in effects
+            if isinstance(effect, KeepAttempt)
+            and kept.get(_key(effect)) is not effect.attempt.phase.ended
+        ]
+        observe = [effect for effect in effects if isinstance(effect, Observe)]
+        if keep or observe:
+            await self._pool.run(self._files, view, keep, observe)
+            kept.update({_key(effect): effect.attempt.phase.ended for effect in keep})
+
+    def _files(self, view: View, keep: list[KeepAttempt], observe: list[Observe]) -> None:
+        for effect in keep:
+            self._keep(view.record.id, effect)
+        for item in observe:
+            self._observe(view, item.task)
+
+    # --- evidence ------------------------------------------------------------------------------------------------------
+
+    def _keep(self, run_id: str, effect: KeepAttempt) -> None:
+        """Keep an attempt: attempts/ for people and reports, dead/ for takeover, memory/ for the next attempt."""
+        seen = effect.attempt
+        task_dir = self._store.layout.run(run_id).task(effect.task)
+        if seen.phase.ended:
+            if task_dir.claims.exists():  # only who holds units has anything to take over
+                word = files.encode({"reason": seen.reason, "exit_code": seen.exit_code})
+                holder = holder_name(effect.worker, seen.n, seen.pod_uid)
+                self._store.mark(task_dir.dead, holder, word)
+            if effect.kill:
+                word = files.encode({"memory": seen.memory, "message": seen.message})
+                self._store.mark(task_dir.memory, attempt_name(effect.worker, seen.n), word)
+        self._store.keep_evidence(run_id, effect.task, _evidence(effect))
+
+    # --- observations ----------------------------------------------------------------------------------------------------
+
+    def _observe(self, view: View, task: str) -> None:
+        """Store what the attempts of an ended task used: once each, since the file's name is the key."""
+        record = view.record
+        directory = self._store.layout.run(record.id).task(task)
+        recorded = self._store.recorded(record.id, task)
+        reports = self._store.reports(record.id, task)
+        for name, report in sorted(reports.items()):
+            if name in recorded or report.reason == "asked":
+                continue
+            self._resources.record(self._observation(view, task, report))
+            self._store.mark(directory.recorded, f"{name}.json")
+        for evidence in self._store.evidence(record.id, task):
+            name = attempt_name(evidence.worker, evidence.attempt)
+            killed = evidence.oom and evidence.exit_code not in (0, None)
+            if name in recorded or name in reports or not killed:
+                continue
+            self._resources.record(self._at_the_limit(view, task, evidence))
+            self._store.mark(directory.recorded, f"{name}.json")
+
+    def _observation(self, view: View, task: str, report: WorkerReport) -> Observation:
+        plan = view.plans[task]
+        oom = is_oom(report, report.attempt, view.record.oom_kills)
+        return Observation(
+            type=view.workflow.tasks[task].type,
+            run=view.record.id,
+            task=task,
+            worker=report.worker,
+            attempt=report.attempt,
+            image=plan.image,
+            given_memory=report.memory.limit or plan.memory,
+            peak_memory=report.memory.peak_unreclaimable,
+            oom=oom,
+            given_cpus=report.cpus or plan.cpus,
+            cpu_s=report.cpu_s,
+            wall_s=report.ended - report.started,
+            size_hint=_size_hint(view, task),
+            at=self._clock.wall(),
+        )
+
+    def _at_the_limit(self, view: View, task: str, evidence: AttemptEvidence) -> Observation:
+        """A kill for memory without a report used all it had (Ruling 24)."""
+        plan = view.plans[task]
+        given = evidence.memory or plan.memory
+        return Observation(
+            type=view.workflow.tasks[task].type,
+            run=view.record.id,
+            task=task,
+            worker=evidence.worker,
+            attempt=evidence.attempt,
+            image=plan.image,
+            given_memory=given,
+            peak_memory=given,
+            oom=True,
+            given_cpus=plan.cpus,
+            size_hint=_size_hint(view, task),
+            at=self._clock.wall(),
+        )
+
+    # --- the end of a run ------------------------------------------------------------------------------------------------
+
+    async def settle(self, record: RunRecord, submission: Submission) -> RunRecord:
+        """Do what is pending of a terminal run, in order: logs, stop, release. Gives the record with what is left."""
+        after = record
+        if after.pending_logs and await self._keep_logs(after, submission):
+            after = after.changed(pending_logs=False)
+        if after.pending_cancel and await self._stop(after):
+            after = after.changed(pending_cancel=False)
+        if after.pending_release and await self._release(after):
+            after = after.changed(pending_release=False)
+        if not after.pending:
+            self._kept.pop(record.id, None)
+        return after
+
+    async def _keep_logs(self, record: RunRecord, submission: Submission) -> bool:
+        try:
+            async with asyncio.timeout(LOGS_KEPT_WITHIN_S):
+                await keep_logs(self._store, self._pool, self._backend, record, submission)
+        except TimeoutError:
+            log.warning("logs of run %s were not kept within %.0f s", record.id, LOGS_KEPT_WITHIN_S)
+        except (SimrunError, OSError) as error:
+            log.warning("logs of run %s are not kept yet: %s", record.id, error)
+            return False
+        return True
+
+    async def _stop(self, record: RunRecord) -> bool:
+        if record.workflow_name is None:
+            return True
+        try:
+            await self._backend.stop(record.workflow_name)
+        except (SimrunError, OSError) as error:
+            log.warning("workflow %s is not stopped yet: %s", record.workflow_name, error)
+            return False
+        return True
+
+    async def _release(self, record: RunRecord) -> bool:
+        if record.node is None:
+            return True
+        try:
+            await self._backend.release(record.node, record.id)
+        except (SimrunError, OSError) as error:
+            log.warning("node %s is not released yet: %s", record.node, error)
+            return False
+        return True
+
+
+def _key(effect: KeepAttempt) -> tuple[str, int, str]:
+    return effect.worker, effect.attempt.n, effect.attempt.pod_uid
+
+
+def _evidence(effect: KeepAttempt) -> AttemptEvidence:
+    seen: Attempt = effect.attempt
+    return AttemptEvidence(
+        worker=effect.worker,
+        attempt=seen.n,
+        pod_uid=seen.pod_uid,
+        node=seen.node,
+        reason=seen.reason if seen.phase.ended else None,
+        message=seen.message,
+        exit_code=seen.exit_code,
+        oom=seen.oom,
+        enforced=seen.enforced,
+        memory=seen.memory,
+        created=seen.created,
+        started=seen.started,
+        ended=seen.ended,
+    )
+
+
+def _size_hint(view: View, task: str) -> float | None:
+    """The numeric parameter that memory grows with, where the type names one."""
+    kind = view.types[view.workflow.tasks[task].type]
+    if kind.size_hint is None:
+        return None
+    value = {**kind.params, **view.workflow.tasks[task].params}.get(kind.size_hint)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

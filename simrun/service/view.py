@@ -1,0 +1,122 @@
+"""Gathers all that is known of a run into the View that `decide` works on."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from pathlib import Path
+
+from simrun.aio.threads import Pool
+from simrun.backends.base import BackendStatus
+from simrun.base.clock import Clock
+from simrun.model.record import RunRecord, TaskState
+from simrun.model.report import WorkerReport
+from simrun.model.workflow import Submission
+from simrun.service.decide import Gone, View
+from simrun.service.states import task_plans
+from simrun.store.runs import RunStore
+from simrun.worker import files
+from simrun.worker.protocol import MERGE_MARKER, worker_name
+
+_SUBMISSIONS_KEPT = 256
+
+
+def has_merge_marker(task_dir: Path) -> bool:
+    """Whether the output of a task has the marker of a merge, out/.simrun-merged.
+
+    The directories are listed, the task's first: on NFS a listing is answered by the server, while a lookup may be answered from a
+    cached "no such file" from before the pod wrote the marker, or made out/ itself.
+    """
+    return files.listed(task_dir, "out", MERGE_MARKER)
+
+
+class ViewReader:
+    """Reads views; remembers submissions, which never change, and since when a marker is awaited."""
+
+    def __init__(self, store: RunStore, pool: Pool, clock: Clock) -> None:
+        self._store, self._pool, self._clock = store, pool, clock
+        self._submissions: OrderedDict[str, Submission] = OrderedDict()
+        self._awaited: dict[tuple[str, str], float] = {}
+
+    def load(self, run_id: str) -> tuple[RunRecord, Submission]:
+        """Give record and submission of a run (blocking). Raises NotFound, DamagedRecord."""
+        record = self._store.read(run_id)
+        submission = self._submissions.get(run_id)
+        if submission is None:
+            submission = self._store.submission(run_id)
+            self._submissions[run_id] = submission
+            while len(self._submissions) > _SUBMISSIONS_KEPT:
+                self._submissions.popitem(last=False)
+        return record, submission
+
+    async def read(
+        self,
+        record: RunRecord,
+        submission: Submission,
+        status: BackendStatus | Gone | None,
+        *,
+        in_flight: bool,
+    ) -> View:
+        """Gather the view of a live run: one hop for all its files."""
+        markers, reports = await self._pool.run(self._files, record, submission, status)
+        return View(
+            record=record,
+            workflow=submission.workflow,
+            types=submission.types,
+            plans=task_plans(record),
+            status=status,
+            markers=markers,
+            reports=reports,
+            waited=self._waited(record),
+            in_flight=in_flight,
+        )
+
+    def _files(
+        self, record: RunRecord, submission: Submission, status: BackendStatus | Gone | None
+    ) -> tuple[frozenset[str], dict[str, WorkerReport]]:
+        markers: set[str] = set()
+        reports: dict[str, WorkerReport] = {}
+        run = self._store.layout.run(record.id)
+        for task in submission.workflow.tasks:
+            plan = record.plans.get(task)
+            if plan is None or record.tasks.get(task, TaskState.WAITING).final:
+                continue
+            if (
+                plan.split
+                and _may_have_merged(task, status)
+                and has_merge_marker(run.task(task).root)
+            ):
+                markers.add(task)
+            if _has_reports(task, submission, record) and _has_attempts(task, plan.split, status):
+                reports |= self._store.reports(record.id, task)
+        return frozenset(markers), reports
+
+    def _waited(self, record: RunRecord) -> dict[str, float]:
+        """Seconds since this process first saw each wait, on the monotonic clock."""
+        now = self._clock.monotonic()
+        current = {(record.id, task) for task in record.merge_pending}
+        for key in [key for key in self._awaited if key[0] == record.id and key not in current]:
+            del self._awaited[key]
+        return {
+            task: now - self._awaited.setdefault((record.id, task), now)
+            for task in record.merge_pending
+        }
+
+
+def _may_have_merged(task: str, status: BackendStatus | Gone | None) -> bool:
+    """The marker is worth a look once the coordinator has succeeded, or when nobody can say whether it has."""
+    if not isinstance(status, BackendStatus):
+        return True
+    node = status.nodes.get(worker_name(task, 0))
+    return node is not None and node.phase.ended
+
+
+def _has_reports(task: str, submission: Submission, record: RunRecord) -> bool:
+    """A bare command leaves no report: no directory to list."""
+    kind = submission.types[submission.workflow.tasks[task].type]
+    return record.plans[task].split or kind.under_harness
+
+
+def _has_attempts(task: str, split: bool, status: BackendStatus | Gone | None) -> bool:
+    if not isinstance(status, BackendStatus):
+        return True
+    return (worker_name(task, 0) if split else task) in status.nodes
