@@ -1,67 +1,112 @@
-"""Blocking work in a pool of its own, one hop per operation.
+"""Blocking calls in threads: pools with a name, one hop per operation, and nothing that keeps writing behind our back.
 
-asyncio's default executor also serves DNS: a few calls that hang on a dead NFS server there would stall every look-up of the process. And a
-write whose caller was cancelled goes on in its thread; `in_thread` waits for it, so that nothing writes behind one's back.
+asyncio.to_thread has two faults here. Its one pool serves everybody, so that a file server that hangs takes name lookups
+and the API with it. And when the caller is cancelled the thread goes on: a record is written after the code that wanted
+it has given up. So each kind of work has a pool of its own, and `in_thread` returns only when the thread has, or when no
+thread had taken the call yet.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import functools
+import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
+logger = logging.getLogger(__name__)
 
-@dataclass(frozen=True, slots=True)
+
+class Saturated(TimeoutError):  # noqa: N818 - says the state of the pool, and is an error by its base
+    """Raised when no thread of a pool became free in time; the call was not begun, so trying again later is right."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PoolStatistics:
-    """How busy a pool is: calls that run or wait, and its threads."""
+    """What a pool is doing: calls that a thread has taken (`busy`), and calls that wait for one."""
 
-    pending: int
+    name: str
     threads: int
+    busy: int
+    waiting: int
+
+    @property
+    def saturated(self) -> bool:
+        """Whether a new call would have to wait."""
+        return self.busy >= self.threads
 
 
 class Pool:
-    """A named pool of threads. Closing it does not wait: a thread that hangs in the kernel can't be ended."""
+    """A fixed number of threads for one kind of blocking work.
 
-    def __init__(self, name: str, threads: int) -> None:
+    `patience_s` is how long a call may wait for a thread before `in_thread` raises Saturated; None waits for ever. A
+    call that a thread has taken is never given up: a thread cannot be stopped, and what it writes would come as a
+    surprise. So a server that hangs costs at most `threads` callers, and the others are told at once.
+    """
+
+    def __init__(self, name: str, threads: int, *, patience_s: float | None = None) -> None:
+        if threads < 1:
+            raise ValueError(f"a pool needs at least one thread (pool {name!r}, threads {threads})")
         self.name = name
-        self._threads = threads
-        self._pending = 0
+        self.threads = threads
+        self.patience_s = patience_s
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._unfinished: set[Future[Any]] = set()
 
-    async def run(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run fn(*args) in the pool; on cancellation wait for it to end, then raise CancelledError."""
-        loop = asyncio.get_running_loop()
-        self._pending += 1
-        future = loop.run_in_executor(self._executor, lambda: fn(*args, **kwargs))
-        cancelled: asyncio.CancelledError | None = None
-        try:
-            while not future.done():
-                try:
-                    await asyncio.wait({future})  # does not cancel the future
-                except asyncio.CancelledError as error:
-                    cancelled = error
-        finally:
-            self._pending -= 1
-        if cancelled is not None:
-            if not future.cancelled():
-                future.exception()  # seen, so that nothing is logged about it
-            raise cancelled
-        return future.result()
-
+    @property
     def statistics(self) -> PoolStatistics:
-        """Give how busy the pool is."""
-        return PoolStatistics(self._pending, self._threads)
+        """What the pool is doing now."""
+        busy = sum(call.running() for call in list(self._unfinished))
+        waiting = max(len(self._unfinished) - busy, 0)
+        return PoolStatistics(name=self.name, threads=self.threads, busy=busy, waiting=waiting)
+
+    def submit(self, function: Callable[[], T]) -> Future[T]:
+        """Hand a call to the threads; for `in_thread`, which adds what a coroutine needs."""
+        call = self._executor.submit(function)
+        self._unfinished.add(call)
+        call.add_done_callback(self._unfinished.discard)
+        return call
 
     def close(self) -> None:
-        """Take no more calls and drop the waiting ones; running ones end by themselves."""
+        """Take no more calls and drop those that wait; those that run are left to end."""
         self._executor.shutdown(wait=False, cancel_futures=True)
 
 
-async def in_thread(pool: Pool, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run fn(*args) in `pool`; the spelling for where the pool is not at hand as an object with a name."""
-    return await pool.run(fn, *args, **kwargs)
+async def in_thread(
+    pool: Pool, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """Call `function` in a thread of `pool` and give its result.
+
+    A caller that is cancelled gets its CancelledError once the thread has ended, or at once if none had begun; what the
+    function raised then is logged, since nobody else would hear of it. Raises Saturated as the pool says.
+    """
+    context = contextvars.copy_context()
+    call = pool.submit(functools.partial(context.run, function, *args, **kwargs))
+    future = asyncio.wrap_future(call)
+    cancelled: asyncio.CancelledError | None = None
+    patience = pool.patience_s
+    while not future.done():
+        try:
+            done, _ = await asyncio.wait({future}, timeout=patience)
+        except asyncio.CancelledError as error:
+            cancelled = error
+            patience = None
+            call.cancel()  # without effect once a thread has it
+            continue
+        if not done:
+            patience = None
+            if call.cancel():
+                raise Saturated(
+                    f"all {pool.threads} threads of {pool.name} have been busy for {pool.patience_s} s"
+                )
+    if cancelled is not None:
+        if not future.cancelled() and (failure := future.exception()) is not None:
+            logger.error("A call failed after its caller was cancelled", exc_info=failure)
+        raise cancelled
+    return future.result()
