@@ -13,19 +13,19 @@ from __future__ import annotations
 import graphlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from simrun.model import labels
+from simrun.model.inputs import input_refs, task_dir, task_params
 from simrun.model.mounts import Mounts
 from simrun.model.plan import TaskPlan
 from simrun.model.quantities import memory_gb_text
 from simrun.model.record import RunRecord, TaskState
 from simrun.model.settings import InputRef
 from simrun.model.tasktype import SecretRef, TaskType
-from simrun.model.workflow import Source, Task, Workflow
+from simrun.model.workflow import Workflow
 from simrun.worker import placeholders, protocol
-from simrun.worker.protocol import TaskDir
+from simrun.worker.seeds import seeds
 
 Role = Literal["base", "extra", "merge", "exec"]
 
@@ -134,49 +134,6 @@ def task_order(workflow: Workflow) -> list[str]:
     except graphlib.CycleError as error:
         circle = " -> ".join(reversed(error.args[1]))
         raise ValueError(f"tasks wait for each other: {circle}") from error
-
-
-def input_refs(workflow: Workflow, types: Mapping[str, TaskType], task: str) -> dict[str, InputRef]:
-    """Say where each connected input of a task lies, by port, relative to the run directory or to the snapshots.
-
-    An output of an upstream task lies in that task's out/, a local file was copied to the task's own in/<port>.
-    """
-    ports = types[workflow.tasks[task].type].inputs
-    refs = {}
-    for port, source in workflow.tasks[task].sources.items():
-        optional = port in ports and ports[port].optional
-        if source.kind == "snapshot":
-            path = "/".join(part for part in (source.name, source.path.strip("/")) if part)
-            refs[port] = InputRef(snapshot=path, optional=optional)
-        elif source.kind == "file":
-            refs[port] = InputRef(run=str(task_dir(task).inputs / port), optional=optional)
-        else:
-            refs[port] = InputRef(
-                run=_output_path(workflow, types, task, source), optional=optional
-            )
-    return refs
-
-
-def task_dir(task: str) -> TaskDir:
-    """Give the directory of a task, relative to that of its run."""
-    return TaskDir(Path("tasks") / task)
-
-
-def task_params(task_type: TaskType, task: Task) -> dict[str, Any]:
-    """Give the parameters of a task: those of its type, overlaid with its own."""
-    return {**task_type.params, **task.params}
-
-
-def _output_path(
-    workflow: Workflow, types: Mapping[str, TaskType], task: str, source: Source
-) -> str:
-    outputs = types[workflow.tasks[source.task].type].outputs
-    if source.port not in outputs:
-        known = ", ".join(outputs) or "none"
-        raise ValueError(
-            f"task {task!r} reads {source.task}.{source.port}, but the outputs of {source.task!r} are: {known}"
-        )
-    return str(task_dir(source.task).out / outputs[source.port])
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,7 +289,9 @@ class _TaskPods:
             **{f"outputs.{port}": f"{out}/{path}" for port, path in task_type.outputs.items()},
             "out": out,
             "scratch": pod.env[protocol.ENV_SCRATCH],
+            **dict(zip(("unit.seed", "unit.seed31"), next(seeds(0, self.task, 1)), strict=True)),
             "unit.index": 0,
+            "unit.key": "0",
         }
 
     def _input_path(self, ref: InputRef) -> str:
