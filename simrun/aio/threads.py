@@ -66,6 +66,10 @@ class Pool:
         waiting = max(len(self._unfinished) - busy, 0)
         return PoolStatistics(name=self.name, threads=self.threads, busy=busy, waiting=waiting)
 
+    async def run(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call `function` in a thread of this pool: `in_thread`, from the pool's point of view."""
+        return await in_thread(self, function, *args, **kwargs)
+
     def submit(self, function: Callable[[], T]) -> Future[T]:
         """Hand a call to the threads; for `in_thread`, which adds what a coroutine needs."""
         call = self._executor.submit(function)

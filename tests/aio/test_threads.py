@@ -31,6 +31,7 @@ async def started(pool):
 async def test_gives_the_result_and_raises_what_the_function_raised(pool):
     assert await in_thread(pool, divmod, 7, 2) == (3, 1)
     assert await in_thread(pool, int, "11", base=2) == 3
+    assert await pool.run(int, "12", base=3) == 5
     with pytest.raises(ZeroDivisionError):
         await in_thread(pool, divmod, 7, 0)
 
