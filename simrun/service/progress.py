@@ -1,0 +1,123 @@
+"""How far a run is, for people: counted from the store and the backend, never kept in the record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simrun.backends.base import BackendStatus, Node, Phase
+from simrun.model.record import RunRecord, RunState, TaskState
+from simrun.model.workflow import Submission
+from simrun.store.runs import RunStore
+from simrun.worker import files
+from simrun.worker.protocol import merge_name, parse_claim_name, worker_name
+from simrun.worker.units import UnitTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskProgress:
+    """One task. done and failed count units of a split task, `total` is None while nobody knows how many there are.
+
+    running: pods that run now. retried: attempts beyond the first of each worker. started, ended: wall seconds.
+    """
+
+    task: str
+    state: TaskState
+    split: bool = False
+    done: int = 0
+    failed: int = 0
+    total: int | None = None
+    running: int = 0
+    retried: int = 0
+    message: str = ""
+    started: float | None = None
+    ended: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunProgress:
+    """A run at one moment."""
+
+    run: str
+    name: str
+    state: RunState
+    message: str | None
+    tasks: tuple[TaskProgress, ...]
+    started: float | None
+    ended: float | None
+
+
+class ProgressReader:
+    """Counts; remembers totals, which do not change, and tasks that have ended."""
+
+    def __init__(self, store: RunStore) -> None:
+        self._store = store
+        self._totals: dict[tuple[str, str], int] = {}
+
+    def read(
+        self, record: RunRecord, submission: Submission, status: BackendStatus | None
+    ) -> RunProgress:
+        """Count one run (blocking: two listings for each split task)."""
+        return RunProgress(
+            run=record.id,
+            name=record.name,
+            state=record.state,
+            message=record.message,
+            tasks=tuple(self._task(record, task, status) for task in submission.workflow.tasks),
+            started=record.times.started,
+            ended=record.times.ended,
+        )
+
+    def _task(self, record: RunRecord, task: str, status: BackendStatus | None) -> TaskProgress:
+        plan = record.plans.get(task)
+        split = plan is not None and plan.split
+        names = [task]
+        if split and plan is not None:
+            names = [*(worker_name(task, index) for index in range(plan.pods)), merge_name(task)]
+        nodes = [node for name in names if status and (node := status.nodes.get(name))]
+        done, failed, total = self._units(record, task) if split else (0, 0, None)
+        return TaskProgress(
+            task=task,
+            state=record.tasks.get(task, TaskState.WAITING),
+            split=split,
+            done=done,
+            failed=failed,
+            total=total,
+            running=sum(_runs(node) for node in nodes),
+            retried=sum(max(0, len(node.attempts) - 1) for node in nodes),
+            message=_trouble(nodes),
+            started=min(
+                (t for node in nodes for a in node.attempts if (t := a.started)), default=None
+            ),
+            ended=max((t for node in nodes for a in node.attempts if (t := a.ended)), default=None),
+        )
+
+    def _units(self, record: RunRecord, task: str) -> tuple[int, int, int | None]:
+        directory = self._store.layout.run(record.id).task(task)
+        done = {int(name) for name in files.listing(directory.done) if name.isdigit()}
+        failed = {
+            claim[0]
+            for name in files.listing(directory.failed)
+            if (claim := parse_claim_name(name)) and claim[0] not in done
+        }
+        key = (record.id, task)
+        if key not in self._totals and (table := UnitTable.load(directory)) is not None:
+            self._totals[key] = table.count
+        return len(done), len(failed), self._totals.get(key)
+
+
+def _runs(node: Node) -> bool:
+    return bool(node.attempts) and node.attempts[-1].phase is Phase.RUNNING
+
+
+def _trouble(nodes: list[Node]) -> str:
+    """What was wrong with the last attempt that did not end well."""
+    ended = [
+        attempt
+        for node in nodes
+        for attempt in node.attempts
+        if attempt.phase in (Phase.FAILED, Phase.ERROR)
+    ]
+    if not ended:
+        return ""
+    last = max(ended, key=lambda attempt: attempt.ended or 0)
+    return last.reason or last.message

@@ -1,0 +1,164 @@
+"""A session: a store, a backend and a controller in this process, for as long as one command lasts.
+
+`simrun run` is one; `simrun serve` will be another way to have the same parts. It holds the lock of the store, so that one process
+alone follows its runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+from simrun.aio.threads import Pool
+from simrun.backends.base import Backend, BackendStatus
+from simrun.base import ids
+from simrun.base.clock import Clock, SystemClock
+from simrun.base.errors import BackendUnavailable
+from simrun.model.record import RunRecord
+from simrun.model.workflow import Submission
+from simrun.service.attachments import attachments_of
+from simrun.service.controller import Controller
+from simrun.service.progress import ProgressReader, RunProgress
+from simrun.service.submission import Submitter, create_run, new_record
+from simrun.store.lock import StoreLock
+from simrun.store.resources import ResourceStore
+from simrun.store.runs import RunStore
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+"""Units are committed by workers without an event, so who watches a run looks at its listings this often."""
+
+BackendFactory = Callable[[RunStore, Pool], AbstractAsyncContextManager[Backend]]
+"""Makes the backend of a session; entering starts it, leaving stops what should not outlive the session."""
+
+
+class Session:
+    """What one command does with runs."""
+
+    def __init__(
+        self, store: RunStore, backend: Backend, controller: Controller, pool: Pool, clock: Clock
+    ) -> None:
+        self.store = store
+        self._backend, self._controller = backend, controller
+        self._pool, self._clock = pool, clock
+        self._progress = ProgressReader(store)
+        self._changes = asyncio.Condition()
+
+    async def submit(self, submission: Submission, base: Path, run_id: str | None = None) -> str:
+        """Make a run exist and start its submission; its id. `base` is the directory of the workflow file.
+
+        Raises InvalidInput for what is missing, Conflict for an id that stands for something else.
+        """
+        now = self._clock.wall()
+        record = new_record(submission, run_id or ids.new_run_id(now), now)
+        attachments = await self._pool.run(attachments_of, submission, base)
+        there = await self._pool.run(create_run, self.store, record, submission, attachments)
+        if not there.state.terminal:
+            self._controller.start_submission(there.id, self._controller.resume or _no_job)
+        return there.id
+
+    async def record(self, run_id: str) -> RunRecord:
+        """Give the record of a run. Raises NotFound, DamagedRecord."""
+        return await self._pool.run(self.store.read, run_id)
+
+    async def cancel(self, run_id: str) -> None:
+        """Cancel a run; its workers are given their grace. A run that has ended is left as it is."""
+        with contextlib.suppress(ValueError):
+            await self._controller.cancel(run_id)
+
+    async def progress(self, run_id: str) -> RunProgress:
+        """Give how far a run is now."""
+        record = await self._pool.run(self.store.read, run_id)
+        submission = await self._pool.run(self.store.submission, run_id)
+        status: BackendStatus | None = None
+        if record.workflow_name is not None:
+            with contextlib.suppress(BackendUnavailable):
+                status = await self._backend.status(record.workflow_name)
+        return await self._pool.run(self._progress.read, record, submission, status)
+
+    async def updates(self, run_id: str) -> AsyncIterator[RunProgress]:
+        """Yield how far a run is, at each change, until it has ended and nothing of it is pending."""
+        last: RunProgress | None = None
+        while True:
+            record = await self._pool.run(self.store.read, run_id)
+            progress = await self.progress(run_id)
+            if progress != last:
+                yield progress
+                last = progress
+            if record.state.terminal and not record.pending:
+                return
+            async with self._changes:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_S):
+                        await self._changes.wait()
+
+    async def changed(self) -> None:
+        """Wake everybody who waits for a change."""
+        async with self._changes:
+            self._changes.notify_all()
+
+
+async def _no_job(run_id: str) -> None:
+    raise RuntimeError(f"nobody submits run {run_id}")
+
+
+@asynccontextmanager
+async def open_session(
+    root: Path,
+    backend: BackendFactory,
+    *,
+    command: str = "run",
+    owner: tuple[int, int] | None = None,
+    resync_s: float = 600.0,
+    clock: Clock | None = None,
+) -> AsyncIterator[Session]:
+    """Open a store, take its lock, and follow its runs until left.
+
+    `owner` is the (uid, gid) that pods run as, where that is not this process's own. Raises Locked, UnsupportedStore.
+    """
+    clock = clock or SystemClock()
+    store = RunStore(root, owner=owner)
+    pool = Pool("files", 8)
+    lock = StoreLock(root)
+    try:
+        await pool.run(store.open)
+        await pool.run(lock.acquire, command, clock.wall())
+        async with backend(store, pool) as live:
+            resources = ResourceStore(root)
+            wake = asyncio.Event()
+            controller = Controller(
+                store,
+                resources,
+                live,
+                pool=pool,
+                clock=clock,
+                resync_s=resync_s,
+                on_change=lambda _record: wake.set(),
+            )
+            controller.resume = Submitter(store, resources, live, pool, clock)
+            session = Session(store, live, controller, pool, clock)
+            async with asyncio.TaskGroup() as group:
+                following = group.create_task(controller.run(), name="controller")
+                telling = group.create_task(_tell(session, wake), name="changes")
+                await controller.recover()
+                try:
+                    yield session
+                finally:
+                    controller.close()
+                    following.cancel()
+                    telling.cancel()
+    finally:
+        await pool.run(lock.release)
+        pool.close()
+
+
+async def _tell(session: Session, wake: asyncio.Event) -> None:
+    while True:
+        await wake.wait()
+        wake.clear()
+        await session.changed()
