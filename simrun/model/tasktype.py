@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from simrun.model.base import Model
+from simrun.model.faults import Fault, FieldFaults, Nearest
 from simrun.model.quantities import Cpus, Memory, Seconds
 
 Scalar = str | int | float | bool | None
@@ -218,7 +220,7 @@ class Resources(Model):
     @model_validator(mode="after")
     def _retry_is_more(self) -> Self:
         if self.retry_memory is not None and self.retry_memory < self.memory:
-            raise ValueError("retry_memory must not be less than memory")
+            raise FieldFaults([Fault(("retry_memory",), "must not be less than memory")])
         return self
 
 
@@ -264,33 +266,43 @@ class TaskType(Model):
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
-        problems = []
-        if (self.command is None) == (self.plugin is None):
-            problems.append("needs exactly one of command and plugin")
-        if self.image is not None and self.build is not None:
-            problems.append("has both image and build; one of them names the image")
-        if self.merge is not None and self.split is None:
-            problems.append("has a merge but no split")
-        if unknown := [port for port in self.stage if port not in self.inputs]:
-            problems.append(f"stages {unknown[0]!r}, which is no input port")
-        problems += [
-            f"{name!r} is no port name (letters, digits, '_', '-')"
-            for name in (*self.inputs, *self.outputs)
-            if not _PORT.fullmatch(name)
-        ]
-        problems += [
-            f"output {port!r} must be a path below the output directory, not {path!r}"
-            for port, path in self.outputs.items()
-            if not path or path.startswith("/") or ".." in path.split("/")
-        ]
-        for name in (*self.env, *self.secret_env):
-            if not _ENV_NAME.fullmatch(name):
-                problems.append(f"{name!r} is no name of an environment variable")
-            elif name.startswith("SIMRUN_"):
-                problems.append(f"{name!r}: names that start with SIMRUN_ belong to simrun")
-        if problems:
-            raise ValueError("; ".join(problems))
+        faults = [*self._contradictions(), *self._bad_names()]
+        if faults:
+            raise FieldFaults(faults)
         return self
+
+    def _contradictions(self) -> Iterator[Fault]:
+        if self.command is None and self.plugin is None:
+            yield Fault((), "needs exactly one of command and plugin; it has neither")
+        if self.command is not None and self.plugin is not None:
+            yield Fault(("plugin",), "stands beside a command; a type has one of them")
+        if self.image is not None and self.build is not None:
+            yield Fault(("build",), "stands beside an image; one of them names the image")
+        if self.merge is not None and self.split is None:
+            yield Fault(("merge",), "has nothing to merge: the type has no split")
+        for index, port in enumerate(self.stage):
+            if port not in self.inputs:
+                remedy = Nearest(self.inputs).remedy(port) or "name one of the inputs"
+                yield Fault(("stage", index), "is no input port", repr(port), remedy)
+
+    def _bad_names(self) -> Iterator[Fault]:
+        for kind, ports in (("inputs", self.inputs), ("outputs", self.outputs)):
+            for port in ports:
+                if not _PORT.fullmatch(port):
+                    text = "is no port name: letters, digits, '_' and '-', a letter or '_' first"
+                    yield Fault((kind, port), text, at_key=True)
+        for port, path in self.outputs.items():
+            if not path or path.startswith("/") or ".." in path.split("/"):
+                text = "must be a path below the output directory"
+                yield Fault(("outputs", port), text, repr(path))
+        for kind, names in (("env", self.env), ("secret_env", self.secret_env)):
+            for name in names:
+                if not _ENV_NAME.fullmatch(name):
+                    text = "is no name of an environment variable: letters, digits and '_'"
+                    yield Fault((kind, name), text, at_key=True)
+                elif name.startswith("SIMRUN_"):
+                    text = "names that start with SIMRUN_ belong to simrun"
+                    yield Fault((kind, name), text, at_key=True)
 
     @property
     def under_harness(self) -> bool:
