@@ -259,7 +259,7 @@ class Controller:
         view = await self._view.read(record, submission, status, in_flight=self.in_flight(run_id))
         decision = deciding.decide(view, self._clock.wall())
         if decision.record is not record and decision.record != record:
-            written = await self._write(record, decision.record)
+            written = await self.write(record, decision.record)
             if written is None:
                 self._queue.add(
                     run_id
@@ -279,9 +279,10 @@ class Controller:
 
     async def write_if_unchanged(self, before: RunRecord, after: RunRecord) -> bool:
         """Write `after` when the record on disk is still `before`; whether it was written."""
-        return await self._write(before, after) is not None
+        return await self.write(before, after) is not None
 
-    async def _write(self, before: RunRecord, after: RunRecord) -> RunRecord | None:
+    async def write(self, before: RunRecord, after: RunRecord) -> RunRecord | None:
+        """Like write_if_unchanged; gives what was written, with its new revision."""
         written = await self._pool.run(self.store.write_if_unchanged, before, after)
         if written is not None:
             self._on_change(written)

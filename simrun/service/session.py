@@ -140,7 +140,7 @@ async def open_session(
                 resync_s=resync_s,
                 on_change=lambda _record: wake.set(),
             )
-            controller.resume = Submitter(store, resources, live, pool, clock)
+            controller.resume = Submitter(store, resources, live, pool, clock, controller.write)
             session = Session(store, live, controller, pool, clock)
             async with asyncio.TaskGroup() as group:
                 following = group.create_task(controller.run(), name="controller")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from simrun.aio.threads import Pool
@@ -33,6 +34,9 @@ from simrun.store.runs import RunStore
 from simrun.worker import files, units
 
 log = logging.getLogger(__name__)
+
+Write = Callable[[RunRecord, RunRecord], Awaitable[RunRecord | None]]
+"""Writes a record that is still what it was, and tells everybody; the controller's `write`."""
 
 
 def new_record(submission: Submission, run_id: str, now: float) -> RunRecord:
@@ -83,9 +87,10 @@ class Submitter:
         backend: Backend,
         pool: Pool,
         clock: Clock,
+        write: Write,
     ) -> None:
         self._store, self._resources, self._backend = store, resources, backend
-        self._pool, self._clock = pool, clock
+        self._pool, self._clock, self._write = pool, clock, write
 
     async def __call__(self, run_id: str) -> None:
         """Plan a run that is `submitting` and start its workflow. Raises what fails; the controller records it."""
@@ -121,9 +126,7 @@ class Submitter:
             record = await self._pool.run(self._store.read, run_id)
             if record.state is not RunState.SUBMITTING:
                 return None
-            written = await self._pool.run(
-                self._store.write_if_unchanged, record, record.changed(**update)
-            )
+            written = await self._write(record, record.changed(**update))
             if written is not None:
                 return written
             await asyncio.sleep(0)
