@@ -140,7 +140,9 @@ async def open_session(
                 resync_s=resync_s,
                 on_change=lambda _record: wake.set(),
             )
-            controller.resume = Submitter(store, resources, live, pool, clock, controller.write)
+            controller.resume = Submitter(
+                store, resources, live, pool, clock, write=controller.write
+            )
             session = Session(store, live, controller, pool, clock)
             async with asyncio.TaskGroup() as group:
                 following = group.create_task(controller.run(), name="controller")

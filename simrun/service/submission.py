@@ -19,13 +19,13 @@ from simrun.backends.base import Backend
 from simrun.base import ids
 from simrun.base.clock import Clock
 from simrun.base.errors import Conflict, InvalidInput
+from simrun.model.inputs import input_refs, task_params
 from simrun.model.plan import TaskPlan
 from simrun.model.record import RunRecord, RunState, RunTimes, TaskState
 from simrun.model.settings import MergeSettings, PluginRef, TaskSettings, UnitSource
 from simrun.model.tasktype import TaskType, parse_plugin
 from simrun.model.workflow import Submission
 from simrun.planning import plan_run
-from simrun.pods import input_refs, task_params
 from simrun.service.attachments import Attachment, attach
 from simrun.store import codec
 from simrun.store.layout import RunDir
@@ -87,6 +87,7 @@ class Submitter:
         backend: Backend,
         pool: Pool,
         clock: Clock,
+        *,
         write: Write,
     ) -> None:
         self._store, self._resources, self._backend = store, resources, backend

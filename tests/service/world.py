@@ -140,6 +140,6 @@ def make_world(root: Path, clock: FakeClock, backend: ScriptedBackend | None = N
         clock=clock,
         on_change=lambda record: world.note(record),  # noqa: PLW0108 - world is made below
     )
-    controller.resume = Submitter(store, resources, backend, pool, clock, controller.write)
+    controller.resume = Submitter(store, resources, backend, pool, clock, write=controller.write)
     world = World(store, resources, backend, controller, clock, pool)
     return world
