@@ -17,9 +17,9 @@ NAMESPACES: Final = ("params", "inputs", "outputs")
 WORDS: Final = ("unit.index", "unit.key", "unit.seed", "unit.seed31", "scratch", "out")
 """What simrun names itself."""
 
+_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 _PLACEHOLDER = re.compile(
-    r"\{((?:%s)\.[A-Za-z0-9_][A-Za-z0-9_.-]*|%s)\}"
-    % ("|".join(NAMESPACES), "|".join(re.escape(word) for word in WORDS))
+    rf"\{{((?:{'|'.join(NAMESPACES)})\.{_NAME}|{'|'.join(map(re.escape, WORDS))})\}}"
 )
 
 
@@ -48,6 +48,8 @@ def _unknown(name: str, values: Mapping[str, Any]) -> str:
     namespace = name.partition(".")[0]
     kind = {"params": "parameter", "inputs": "input", "outputs": "output"}.get(namespace)
     if kind is None:
-        return f"{{{name}}} in the command has no value here; only the units of a split task have one"
+        return (
+            f"{{{name}}} in the command has no value here; only the units of a split task have one"
+        )
     there = sorted(key.partition(".")[2] for key in values if key.startswith(f"{namespace}."))
     return f"{{{name}}} in the command names no {kind}; there is: {', '.join(there) or 'none'}"
