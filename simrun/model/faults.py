@@ -7,6 +7,7 @@ looked up in the file again.
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 import unicodedata
 from collections.abc import Collection, Iterable, Sequence
@@ -34,7 +35,7 @@ class Fault:
     at_key: bool = False
 
 
-class FieldFaults(ValueError):
+class FieldFaults(ValueError):  # noqa: N818 - carries several
     """Raised by a validator of a model that found something wrong with single fields; paths are relative to the model."""
 
     def __init__(self, faults: Sequence[Fault]) -> None:
@@ -98,6 +99,7 @@ def listed(names: Iterable[str], most: int = 20) -> str:
     return text if len(all_names) <= most else f"{text} and {len(all_names) - most} more"
 
 
+@functools.lru_cache(maxsize=10_000)
 def is_probably(wrong: str, right: str) -> bool:
     """Whether `wrong` looks like a slip for `right`. Names that differ in digits only are two names on purpose."""
     if re.sub(r"[0-9]+", "0", wrong) == re.sub(r"[0-9]+", "0", right):

@@ -31,9 +31,9 @@ _SHOWN = 80
 def shown(value: Any, text: str | None = None) -> str:
     """Give a value as it may stand in an error: short, on one line. `text` is how the file writes it."""
     if isinstance(value, dict):
-        return "a mapping"
+        return "a mapping" if value else "{}"
     if isinstance(value, list):
-        return "a list"
+        return "a list" if value else "[]"
     if isinstance(value, str):
         quoted = json.dumps(value, ensure_ascii=False)
         return quoted if len(quoted) <= _SHOWN else quoted[: _SHOWN - 2] + '…"'
@@ -74,16 +74,23 @@ def _real_path(error: ErrorDetails, data: Any) -> Path:
     """Give the part of a location that is in the data; the rest names members of unions."""
     path: list[str | int] = []
     for part in error["loc"]:
-        if isinstance(data, Mapping) and part in data:
-            data = data[part]
-        elif isinstance(data, list) and isinstance(part, int) and part < len(data):
-            data = data[part]
-        else:
+        inner = _inside(data, part)
+        if inner is None:
             break
+        data = inner[0]
         path.append(part)
     if error["type"] == "missing":
         path.append(error["loc"][-1])
     return tuple(path)
+
+
+def _inside(data: Any, part: str | int) -> tuple[Any] | None:
+    """Give what `part` leads to, None when `data` has no such part."""
+    if isinstance(data, Mapping):
+        return (data[part],) if part in data else None
+    if isinstance(data, list) and isinstance(part, int) and part < len(data):
+        return (data[part],)
+    return None
 
 
 def _kind(error: ErrorDetails) -> str | None:
@@ -132,9 +139,15 @@ def _sentence(error: ErrorDetails, context: Mapping[str, Any]) -> str:
         "finite_number": "must be a finite number",
     }
     if kind in simple:
-        return simple[kind].format(**context)
+        plain = {
+            key: f"{value:g}" if isinstance(value, float) else value
+            for key, value in context.items()
+        }
+        return simple[kind].format(**plain)
     if kind == "too_short":
-        return "must not be empty" if context["min_length"] == 1 else f"needs {context['min_length']}"
+        return (
+            "must not be empty" if context["min_length"] == 1 else f"needs {context['min_length']}"
+        )
     if kind == "too_long":
         return f"must have at most {context['max_length']} entries"
     text = error["msg"]
