@@ -7,10 +7,14 @@ deletes or replaces a claim: whoever wants the unit next links at the next gener
 
 from __future__ import annotations
 
+import errno
+import itertools
+import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
-from simrun.worker import protocol
+from simrun.worker import files, protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,3 +42,78 @@ class Claim(NamedTuple):
     def name(self) -> str:
         """`<unit>.<generation>`: name of the claim, of the work directory, of a fault and of a failure."""
         return protocol.claim_name(self.unit, self.generation)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What a claim says."""
+
+    holder: Holder
+    """Who made it."""
+    open: bool = False
+    """Nobody holds the unit: its maker gave it back, for itself or for a holder that is gone."""
+    reopened: bool = False
+    """Open because the unit had been given up and a new round tries it again: faults up to here don't count."""
+
+    def encode(self) -> bytes:
+        """Give the content of the token's file."""
+        fields = {
+            "schema": protocol.SCHEMA,
+            "worker": self.holder.worker,
+            "attempt": self.holder.attempt,
+            "pod_uid": self.holder.pod_uid,
+            "node": self.holder.node,
+        }
+        if self.open:
+            fields["open"] = True
+        if self.reopened:
+            fields["reopened"] = True
+        return files.encode(fields)
+
+
+UNREADABLE = Token(Holder("?", 0))
+"""Stands for a claim whose content is damaged: held by somebody without a heartbeat, so it ends as a stale one."""
+
+
+def decode_token(data: bytes) -> Token:
+    """Read a token's content; UNREADABLE when it isn't one."""
+    try:
+        fields = json.loads(data)
+        holder = Holder(fields["worker"], fields["attempt"], fields["pod_uid"], fields["node"])
+        return Token(holder, bool(fields.get("open")), bool(fields.get("reopened")))
+    except (ValueError, KeyError, TypeError):
+        return UNREADABLE
+
+
+class TokenFile:
+    """A token on disk, made when it is first linked. No two objects share a file, so the inode tells even them apart.
+
+    A file system limits the links of a file (65,000 on ext4); at the limit the token goes on under the next number.
+    """
+
+    def __init__(self, claims: Path, token: Token) -> None:
+        kind = "reopen." if token.reopened else "open." if token.open else ""
+        self._claims = claims
+        self._stem = f".{kind}{token.holder.name}"
+        self._content = token.encode()
+        self._numbers = itertools.count()
+        self._path: Path | None = None
+
+    def link(self, claim: Claim) -> bool:
+        """Link the token as that claim; whether this did it. OSError when the store failed and nobody has the claim."""
+        while True:
+            path = self._path or self._make()
+            try:
+                return files.link(path, self._claims / claim.name)
+            except OSError as error:
+                if error.errno != errno.EMLINK:
+                    raise
+                self._path = None
+
+    def _make(self) -> Path:
+        for number in self._numbers:
+            path = self._claims / f"{self._stem}.{number}"
+            if files.create(path, self._content):
+                self._path = path
+                return path
+        raise AssertionError("unreachable")
