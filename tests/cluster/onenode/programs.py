@@ -58,7 +58,14 @@ KUBERNETES = Source(
     "k8s.io/kubernetes",
     {
         f"/cmd/{name}": name
-        for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet", "kubectl")
+        for name in (
+            "kube-apiserver",
+            "kube-controller-manager",
+            "kube-scheduler",
+            "kube-proxy",
+            "kubelet",
+            "kubectl",
+        )
     },
     # Without these, clients read an empty server version
     flags=f"-X {_VERSION}.gitVersion={{version}} -X {_VERSION}.gitMajor=1 -X {_VERSION}.gitMinor={{minor}}",
@@ -119,8 +126,14 @@ def _build(source: Source) -> None:
     layout.BIN.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=layout.ROOT, prefix=f"{source.name}.") as scratch:
         work = Path(scratch)
-        found = json.loads(run("go", "mod", "download", "-json", f"{source.module}@{source.version}", cwd=work))
-        lines = ["module cluster.test/build", "go 1.26.0", f"require {source.module} {source.version}"]
+        found = json.loads(
+            run("go", "mod", "download", "-json", f"{source.module}@{source.version}", cwd=work)
+        )
+        lines = [
+            "module cluster.test/build",
+            "go 1.26.0",
+            f"require {source.module} {source.version}",
+        ]
         if source.own_copy:
             # The module cache is read-only: folders of a copy made with their modes could not be filled
             _writable_copy(Path(found["Dir"]), work / "source")
@@ -131,7 +144,9 @@ def _build(source: Source) -> None:
         part = work / "result"
         part.mkdir()
         _compile(source, work, part)
-        kept = [path for pattern in source.files for path in sorted(Path(found["Dir"]).glob(pattern))]
+        kept = [
+            path for pattern in source.files for path in sorted(Path(found["Dir"]).glob(pattern))
+        ]
         for path in kept:
             (part / "manifests").mkdir(exist_ok=True)
             shutil.copyfile(path, part / "manifests" / path.name)
@@ -144,14 +159,23 @@ def _compile(source: Source, work: Path, out: Path) -> None:
     flags = source.flags.format(version=source.version, minor=source.version.split(".")[1])
     command = ("go", "build", "-mod=mod", "-trimpath", "-ldflags", f"-s -w {flags}".strip())
     for package, name in source.programs.items():
-        run(*command, "-o", out / name, f"{source.module}{package}", cwd=work, env={"CGO_ENABLED": "0", "GOWORK": "off"})
+        run(
+            *command,
+            "-o",
+            out / name,
+            f"{source.module}{package}",
+            cwd=work,
+            env={"CGO_ENABLED": "0", "GOWORK": "off"},
+        )
 
 
 def build(names: Sequence[str] = ()) -> None:
     """Build what is missing of the named sources, or of all of them."""
     unknown = set(names) - {source.name for source in SOURCES}
     if unknown:
-        raise ClusterError(f"no such program: {', '.join(sorted(unknown))} (there are {', '.join(s.name for s in SOURCES)})")
+        raise ClusterError(
+            f"no such program: {', '.join(sorted(unknown))} (there are {', '.join(s.name for s in SOURCES)})"
+        )
     missing = [s for s in SOURCES if not s.complete() and (not names or s.name in names)]
     if missing:
         _check_go()

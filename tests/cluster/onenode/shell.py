@@ -90,7 +90,9 @@ def wait_for(what: str, ready: Callable[[], bool], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not ready():
         if time.monotonic() > deadline:
-            raise ClusterError(f"{what} was not ready after {seconds:g} s; logs are in {layout.LOGS}")
+            raise ClusterError(
+                f"{what} was not ready after {seconds:g} s; logs are in {layout.LOGS}"
+            )
         time.sleep(0.1)
 
 
@@ -125,7 +127,9 @@ def remove(*paths: Path) -> None:
 def require_root() -> None:
     """Raise ClusterError unless this is root: a node mounts, makes networks and control groups."""
     if os.geteuid() != 0:
-        raise ClusterError("the test cluster needs root: run this with sudo -E, or set SIMRUN_TEST_KUBECONFIG instead")
+        raise ClusterError(
+            "the test cluster needs root: run this with sudo -E, or set SIMRUN_TEST_KUBECONFIG instead"
+        )
 
 
 @contextlib.contextmanager
