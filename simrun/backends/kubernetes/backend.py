@@ -1,0 +1,285 @@
+"""The Kubernetes backend: Argo Workflows runs the DAG of a run, Kueue admits its pods.
+
+Slow but never wrong: what it says of a workflow comes from consistent reads made when it is asked, never from the tables that the watches
+keep. Those serve two ends. They tell which run to look at, so that nobody polls; a sweep names every run with a workflow
+or a pod every 30 s besides. And they remember what pods said before they went, since no later read brings it back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from simrun.argo import to_argo
+from simrun.backends.base import BackendStatus
+from simrun.backends.kubernetes import errors
+from simrun.backends.kubernetes.errors import JsonObject
+from simrun.backends.kubernetes.facts import MAIN, PodFact
+from simrun.backends.kubernetes.listing import list_all
+from simrun.backends.kubernetes.reflector import Reflector, Resource, Timing
+from simrun.backends.kubernetes.reservation import Reservations
+from simrun.backends.kubernetes.session import KubeSession
+from simrun.backends.kubernetes.status import attempt_number, status_of
+from simrun.backends.kubernetes.tables import Hints, PodTable, WorkflowTable
+from simrun.base.errors import BackendUnavailable, Conflict
+from simrun.model import labels
+from simrun.model.cluster import ClusterConfig
+from simrun.model.plan import TaskPlan
+from simrun.model.record import RunRecord
+from simrun.model.tasktype import TaskType
+
+SWEEP_S = 30.0
+LOG_SILENCE_S = 60.0
+
+_ENDED = ("Succeeded", "Failed", "Error")
+
+
+class KubernetesBackend:
+    """Runs the pods of runs on one cluster, in one namespace. Use as a context manager, for as long as it is followed."""
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        kube: KubeSession,
+        *,
+        timing: Timing | None = None,
+        sweep_s: float = SWEEP_S,
+    ) -> None:
+        self._config = config
+        self._kube = kube
+        self._sweep_s = sweep_s
+        self._workflows_path = f"/apis/argoproj.io/v1alpha1/namespaces/{config.namespace}/workflows"
+        self._pods_path = f"/api/v1/namespaces/{config.namespace}/pods"
+        self._reservations = Reservations(kube, config)
+        self._listeners: set[Hints] = set()
+        self._workflows = WorkflowTable(self._notify)
+        self._pods = PodTable(self._notify)
+        managed = f"{labels.MANAGED_BY}={labels.MANAGER}"
+        self._reflectors = (
+            Reflector(
+                kube,
+                Resource(path=self._workflows_path, labels=managed, metadata_only=True),
+                self._workflows,
+                timing,
+            ),
+            Reflector(kube, Resource(path=self._pods_path, labels=labels.RUN), self._pods, timing),
+        )
+        self._group = asyncio.TaskGroup()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
+        for reflector in self._reflectors:
+            self._tasks.append(self._group.create_task(reflector.run(), name="reflector"))
+        self._tasks.append(self._group.create_task(self._sweep(), name="sweep"))
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await self._group.__aexit__(exc_type, exc, traceback)
+
+    # --- workflows ---------------------------------------------------------------------------------------------------
+
+    async def submit(
+        self, record: RunRecord, plans: Mapping[str, TaskPlan], types: Mapping[str, TaskType]
+    ) -> str:
+        """Make the workflow of a run; one that exists and is this run's counts as made. Conflict when it is another's."""
+        manifest = to_argo(record, plans, types, self._config)
+        manifest["metadata"].setdefault("annotations", {}).update(
+            {
+                labels.FINGERPRINT: record.fingerprint,
+                labels.ATTEMPT_BASE: json.dumps(record.attempt_base, sort_keys=True),
+            }
+        )
+        name = str(manifest["metadata"]["name"])
+        try:
+            await self._kube.create(self._workflows_path, manifest)
+        except errors.AlreadyExists:
+            self._check_ours(await self._existing(name), record)
+        return name
+
+    async def status(self, name: str) -> BackendStatus | None:
+        """Give the state of a workflow from consistent reads; None when it does not exist."""
+        before = self._pods.uids(name)
+        try:
+            workflow = await self._kube.get(self._path(name))
+        except errors.NotFound:
+            return None
+        return status_of(workflow, await self._pods_of(name, before))
+
+    async def stop(self, name: str) -> None:
+        """End all pods of a workflow, with their grace.
+
+        Terminate, not Stop: it also ends a workflow that Argo holds back by its own limits, and neither runs anything more.
+        """
+        try:
+            workflow = self._checked_managed(await self._kube.get(self._path(name)))
+            if _has_ended(workflow):
+                return
+            patch = {
+                "metadata": {"uid": workflow["metadata"]["uid"]},
+                "spec": {"shutdown": "Terminate"},
+            }
+            await self._kube.patch(self._path(name), patch)
+        except errors.NotFound:
+            return
+
+    async def delete(self, name: str) -> None:
+        """Remove a workflow with its pods.
+
+        It is stopped before, or Argo would answer the deletion of its pods with new attempts. In the foreground, so that
+        it exists until its last pod is gone: another workflow of its name would have pods of the same names.
+        """
+        await self.stop(name)
+        try:
+            workflow = await self._kube.get(self._path(name))
+            uid = self._checked_managed(workflow)["metadata"]["uid"]
+            await self._kube.delete(self._path(name), uid=uid, propagation="Foreground")
+        except errors.NotFound:
+            return
+
+    # --- nodes, logs, events -----------------------------------------------------------------------------------------
+
+    async def reserve(self, run: str) -> str:
+        """Take a node for one run alone and give its name."""
+        return await self._reservations.reserve(run)
+
+    async def release(self, node: str, run: str) -> None:
+        """Give a node back, if it is reserved for this run."""
+        await self._reservations.release(node, run)
+
+    async def logs(self, name: str, worker: str, attempt: int) -> AsyncIterator[bytes]:
+        """Give what an attempt has written so far, in chunks; nothing once its pod is gone, or before it started."""
+        before = self._pods.uids(name)
+        try:
+            workflow = await self._kube.get(self._path(name))
+        except errors.NotFound:
+            return
+        pods = await self._pods_of(name, before)
+        pod = _pod_of_attempt(workflow, pods, worker, attempt)
+        if pod is None:
+            return
+        path = f"{self._pods_path}/{pod.name}/log"
+        chunks = self._kube.stream(path, {"container": MAIN}, silence_s=LOG_SILENCE_S)
+        try:
+            async with aclosing(chunks):
+                async for chunk in chunks:
+                    yield chunk
+        except (errors.NotFound, errors.Invalid):
+            return  # the pod went meanwhile, or its container has not started
+
+    async def events(self) -> AsyncIterator[str]:
+        """Yield ids of runs to look at, from now on, for as long as the backend lives."""
+        hints = Hints()
+        self._listeners.add(hints)
+        # What was known before anyone listened
+        for run in sorted(self._workflows.runs() | self._pods.runs()):
+            hints.add(run)
+        try:
+            async for run in hints:
+                yield run
+        finally:
+            self._listeners.discard(hints)
+
+    async def synced(self) -> None:
+        """Wait until everything that exists was seen once."""
+        for reflector in self._reflectors:
+            await reflector.synced.wait()
+
+    # --- inside --------------------------------------------------------------------------------------------------------
+
+    def _notify(self, run: str) -> None:
+        if run:
+            for hints in self._listeners:
+                hints.add(run)
+
+    async def _sweep(self) -> None:
+        """Name every run now and then: whatever the watches missed, is missed for so long at most."""
+        while True:
+            await asyncio.sleep(self._sweep_s)
+            for run in sorted(self._workflows.runs() | self._pods.runs()):
+                self._notify(run)
+            if self._workflows.synced:
+                self._pods.forget_without(self._workflows.exists)
+
+    def _path(self, name: str) -> str:
+        return f"{self._workflows_path}/{name}"
+
+    async def _pods_of(self, name: str, before: frozenset[str]) -> list[PodFact]:
+        """All that is known of the pods of a workflow, after a consistent list of them."""
+        listed = await list_all(self._kube, self._pods_path, f"{labels.ARGO_WORKFLOW}={name}")
+        return self._pods.learn(name, listed, before)
+
+    async def _existing(self, name: str) -> JsonObject:
+        try:
+            return await self._kube.get(self._path(name))
+        except errors.NotFound as error:
+            raise BackendUnavailable(f"workflow {name} existed and is gone: try again") from error
+
+    def _check_ours(self, workflow: JsonObject, record: RunRecord) -> None:
+        """Check that a workflow that exists was made from this very run. Raises Conflict."""
+        metadata = self._checked_managed(workflow)["metadata"]
+        name, marks = metadata["name"], metadata["labels"]
+        fingerprint = (metadata.get("annotations") or {}).get(labels.FINGERPRINT, "")
+        if marks.get(labels.RUN) != record.id or fingerprint != record.fingerprint:
+            raise Conflict(
+                f"workflow {name} in namespace {self._config.namespace} belongs to another run,"
+                f" {marks.get(labels.RUN)!r} of group {marks.get(labels.GROUP)!r}, perhaps of another store"
+            )
+        if record.workflow_uid not in (None, metadata["uid"]):
+            raise Conflict(f"workflow {name} was made anew by somebody else")
+        if "deletionTimestamp" in metadata:
+            raise BackendUnavailable(f"workflow {name} is being deleted: try again")
+
+    def _checked_managed(self, workflow: JsonObject) -> JsonObject:
+        """Give back a workflow of simrun's. Raises Conflict for one of somebody else."""
+        metadata = workflow["metadata"]
+        if (metadata.get("labels") or {}).get(labels.MANAGED_BY) != labels.MANAGER:
+            raise Conflict(
+                f"workflow {metadata['name']} in namespace {self._config.namespace} is not simrun's:"
+                f" its label {labels.MANAGED_BY} is not {labels.MANAGER}"
+            )
+        return workflow
+
+
+@asynccontextmanager
+async def open_backend(
+    config: ClusterConfig, kubeconfig: Path | None = None, context: str | None = None
+) -> AsyncIterator[KubernetesBackend]:
+    """Connect to a cluster and follow it until left; raises BackendError when none is configured."""
+    async with (
+        await KubeSession.open(kubeconfig, context) as kube,
+        KubernetesBackend(config, kube) as backend,
+    ):
+        yield backend
+
+
+def _has_ended(workflow: JsonObject) -> bool:
+    return (workflow.get("status") or {}).get("phase") in _ENDED
+
+
+def _pod_of_attempt(
+    workflow: JsonObject, pods: list[PodFact], worker: str, attempt: int
+) -> PodFact | None:
+    """The pod that stands for an attempt now: the youngest, since one may be made anew under its number."""
+    uid = workflow["metadata"].get("uid")
+    found = [
+        pod
+        for pod in pods
+        if pod.owner == uid
+        and pod.worker == worker
+        and not pod.gone
+        and attempt_number(workflow, pod) == attempt
+    ]
+    return max(found, key=lambda pod: pod.created or 0.0, default=None)

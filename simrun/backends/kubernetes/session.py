@@ -1,0 +1,249 @@
+"""Requests to the API server: one pool of connections for calls, one for watches, and every failure as an ApiError.
+
+aiohttp's exceptions end here. A call has a total time limit, a stream one on silence: a connection that died without a word is the usual
+failure of long streams, and nothing but a clock notices it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+
+from simrun.aio.threads import Pool
+from simrun.backends.kubernetes import errors
+from simrun.backends.kubernetes.access import Access, load_access
+from simrun.backends.kubernetes.errors import JsonObject
+from simrun.base.errors import BackendError
+
+_log = logging.getLogger(__name__)
+
+CALL_S = 60.0
+"""Limit of a whole call; the API server itself ends a list after as long."""
+CONNECT_S = 5.0
+FRESH_S = 300.0
+"""Age at which a token is read again. Those of pods live an hour and are renewed after 48 minutes."""
+
+JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
+METADATA = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+"""Only the metadata of objects, whatever the size of the rest. For one object, or the events of a watch."""
+METADATA_LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+
+Query = Mapping[str, str]
+
+
+class KubeSession:
+    """Connections to one API server. Use as a context manager; makes no requests by itself."""
+
+    def __init__(self, access: Access, reload: Callable[[], Access] | None = None) -> None:
+        self._access = access
+        self._reload = reload
+        self._loaded_at = asyncio.get_running_loop().time()
+        self._renewing = asyncio.Lock()
+        self._pool = Pool("kubernetes-access", 1)
+        self._calls = _client(access, connections=32)
+        # A watch holds its connection for minutes: in a pool of its own it never makes a call wait
+        self._streams = _client(access, connections=0)
+
+    @classmethod
+    async def open(cls, kubeconfig: Path | None = None, context: str | None = None) -> KubeSession:
+        """Read how to reach the cluster and make a session; raises BackendError when there is no cluster configured."""
+
+        def load() -> Access:
+            return load_access(kubeconfig, context)
+
+        pool = Pool("kubernetes-access", 1)
+        try:
+            access = await pool.run(load)
+        finally:
+            pool.close()
+        return cls(access, load)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections; requests under way fail."""
+        self._pool.close()
+        await self._calls.close()
+        await self._streams.close()
+
+    async def get(self, path: str, query: Query | None = None, accept: str = JSON) -> JsonObject:
+        """Read an object or a list."""
+        return await self.call("GET", path, query=query, accept=accept)
+
+    async def create(self, path: str, body: JsonObject) -> JsonObject:
+        """Make an object; raises AlreadyExists when its name is taken."""
+        return await self.call("POST", path, body=body)
+
+    async def patch(self, path: str, body: JsonObject) -> JsonObject:
+        """Merge `body` into an object. A metadata.resourceVersion in it is a precondition: Conflict when it is outdated."""
+        return await self.call("PATCH", path, body=body, content_type=MERGE_PATCH)
+
+    async def delete(
+        self, path: str, *, uid: str | None = None, propagation: str = "Background"
+    ) -> JsonObject:
+        """Delete an object, only the one with this uid if given: Conflict when another has its name by now."""
+        options: JsonObject = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": propagation,
+        }
+        if uid is not None:
+            options["preconditions"] = {"uid": uid}
+        return await self.call("DELETE", path, body=options)
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Query | None = None,
+        body: JsonObject | None = None,
+        content_type: str = JSON,
+        accept: str = JSON,
+    ) -> JsonObject:
+        """Make one request and give the document that it answers with; raises an ApiError otherwise."""
+        what = f"{method} {path}"
+        headers = {"Accept": accept}
+        data = None
+        if body is not None:
+            data = json.dumps(body).encode()
+            headers["Content-Type"] = content_type
+        try:
+            async with await self._send(
+                self._calls,
+                method,
+                path,
+                headers,
+                params=query,
+                data=data,
+                timeout=aiohttp.ClientTimeout(total=CALL_S, sock_connect=CONNECT_S),
+            ) as response:
+                raw = await response.read()
+                if response.status >= 300:
+                    after = response.headers.get("Retry-After")
+                    raise errors.error_of(what, response.status, raw, after)
+        except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
+            raise errors.Unreachable(f"{what}: {_describe(error)}") from error
+        try:
+            document = json.loads(raw)
+        except ValueError:
+            document = None
+        if not isinstance(document, dict):
+            raise errors.Nonsense(f"{what}: the answer is no JSON object: {raw[:100]!r}")
+        return document
+
+    async def stream(
+        self, path: str, query: Query | None = None, *, accept: str = JSON, silence_s: float
+    ) -> AsyncGenerator[bytes]:
+        """Yield the body of an answer in chunks as they come; raises Unreachable after `silence_s` seconds without any.
+
+        Close it (contextlib.aclosing) when leaving early, or its connection stays open until collected.
+        """
+        what = f"GET {path}"
+        # identity: a compressed stream holds events back until a block is full
+        headers = {"Accept": accept, "Accept-Encoding": "identity"}
+        timeout = aiohttp.ClientTimeout(
+            total=None, connect=2 * CONNECT_S, sock_connect=CONNECT_S, sock_read=silence_s
+        )
+        try:
+            async with await self._send(
+                self._streams, "GET", path, headers, params=query, timeout=timeout
+            ) as response:
+                if response.status >= 300:
+                    raw = await response.read()
+                    after = response.headers.get("Retry-After")
+                    raise errors.error_of(what, response.status, raw, after)
+                async for chunk in response.content.iter_any():
+                    yield chunk
+        except (aiohttp.ClientError, OSError) as error:
+            raise errors.Unreachable(f"{what}: {_describe(error)}") from error
+
+    async def _send(
+        self,
+        client: aiohttp.ClientSession,
+        method: str,
+        path: str,
+        headers: dict[str, str],
+        **arguments: Any,
+    ) -> aiohttp.ClientResponse:
+        """Send a request as who we are now; once more with fresh credentials when they aren't accepted."""
+        loaded_at = self._loaded_at
+        if self._access.authorization and asyncio.get_running_loop().time() - loaded_at > FRESH_S:
+            await self._renew(loaded_at)
+            loaded_at = self._loaded_at
+        response = await self._send_once(client, method, path, headers, **arguments)
+        if response.status == 401 and self._reload is not None:
+            response.release()
+            await self._renew(loaded_at)
+            response = await self._send_once(client, method, path, headers, **arguments)
+        return response
+
+    async def _send_once(
+        self,
+        client: aiohttp.ClientSession,
+        method: str,
+        path: str,
+        headers: dict[str, str],
+        **arguments: Any,
+    ) -> aiohttp.ClientResponse:
+        access = self._access
+        if access.authorization is not None:
+            headers = {**headers, "Authorization": access.authorization}
+        return await client.request(
+            method,
+            access.server + path,
+            headers=headers,
+            proxy=access.proxy,
+            server_hostname=access.tls_server_name,
+            allow_redirects=False,
+            **arguments,
+        )
+
+    async def _renew(self, loaded_at: float) -> None:
+        """Read the credentials again, unless it happened since `loaded_at`.
+
+        What can't be read leaves the old ones, and the server judges them.
+        """
+        async with self._renewing:
+            if self._reload is None or self._loaded_at != loaded_at:
+                return
+            try:
+                authorization = (await self._pool.run(self._reload)).authorization
+            except BackendError as error:
+                _log.warning("credentials can't be read again", extra={"error": str(error)})
+                authorization = self._access.authorization
+            # Address and TLS context stay: connections that are open were made with them
+            self._access = replace(self._access, authorization=authorization)
+            self._loaded_at = asyncio.get_running_loop().time()
+
+
+def _client(access: Access, connections: int) -> aiohttp.ClientSession:
+    """A pool of connections; 0 for any number of them."""
+    tls = access.tls if access.tls is not None else True
+    connector = aiohttp.TCPConnector(limit=connections, ssl=tls)
+    # No cookies, and above no redirects: the API uses neither, and both could carry a token elsewhere. The environment's
+    # proxy was looked up with the access; aiohttp's own way would read ~/.netrc on the event loop at each request
+    return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+
+
+def _describe(error: BaseException) -> str:
+    """Say what failed; timeouts of aiohttp have no text of their own."""
+    return str(error) or type(error).__name__

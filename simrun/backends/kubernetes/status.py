@@ -1,0 +1,267 @@
+"""The state of a workflow in the backend's words, from Argo's workflow object and the facts of its pods. Pure.
+
+Argo's nodes say which workers there are, which attempts they had and what became of them after retries; pods say what Argo does not
+know: why an attempt had to leave, its memory, its times. An attempt is a child of a Retry node and is numbered from the base that
+the workflow carries as an annotation, since a later round goes on counting.
+
+Where Argo's nodes can't be read (offloaded to its database, a compression unknown here), the pods alone tell what they can. They don't
+tell whether a failed attempt will be tried again; so its worker counts as waiting until the workflow itself has ended.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from simrun.backends.base import Attempt, BackendStatus, Node, Phase
+from simrun.backends.kubernetes.errors import JsonObject
+from simrun.backends.kubernetes.facts import PodFact, wall_seconds, worker_and_index
+from simrun.backends.kubernetes.nodes import NodesUnreadable, nodes_of
+from simrun.backends.kubernetes.reasons import classify
+from simrun.model import labels
+
+_PHASES = {phase.value: phase for phase in Phase} | {"": Phase.PENDING, "Skipped": Phase.OMITTED}
+_OF_TASK = re.compile(r"(?P<task>.+)-(?:w[0-9]+|merge)")
+_ATTEMPT = re.compile(r"\((\d+)\)$")
+
+ArgoNode = Mapping[str, Any]
+
+
+def status_of(workflow: JsonObject, pods: Iterable[PodFact]) -> BackendStatus:
+    """Give the state of a workflow; `pods`: all that is known of pods of this name, another workflow's too."""
+    metadata = workflow["metadata"]
+    status = workflow.get("status") or {}
+    uid = metadata.get("uid", "")
+    phase = _phase(status.get("phase"))
+    message = status.get("message") or ""
+    bases = _bases(metadata.get("annotations") or {})
+    mine = [pod for pod in pods if pod.owner == uid]
+    try:
+        nodes = _Dag(nodes_of(status), mine, bases).nodes()
+    except NodesUnreadable as error:
+        nodes = _nodes_of_pods(mine, bases, phase)
+        if phase is Phase.SUCCEEDED:
+            nodes = _all_succeeded(workflow) | nodes
+        message = (
+            f"{message}; {error}; told from its pods" if message else f"{error}; told from its pods"
+        )
+    return BackendStatus(phase=phase, message=message, nodes=nodes, uid=uid)
+
+
+def attempt_number(workflow: JsonObject, pod: PodFact) -> int:
+    """Give the number of the attempt that a pod of a workflow stands for."""
+    bases = _bases(workflow["metadata"].get("annotations") or {})
+    return bases.get(_task(pod.worker), 0) + pod.index
+
+
+class _Dag:
+    """Reads the nodes of one workflow."""
+
+    def __init__(
+        self, nodes: Mapping[str, ArgoNode], pods: Sequence[PodFact], bases: Mapping[str, int]
+    ) -> None:
+        self._nodes = nodes
+        self._pods = _latest(pods, key=lambda pod: pod.node_id)
+        self._bases = bases
+
+    def nodes(self) -> dict[str, Node]:
+        """Give the workers by name."""
+        children = {
+            child
+            for node in self._nodes.values()
+            if node.get("type") == "Retry"
+            for child in node.get("children") or []
+        }
+        found = {}
+        for node_id, node in self._nodes.items():
+            if node_id in children or node.get("type") not in ("Retry", "Pod", "Skipped"):
+                continue
+            worker = _worker(node)
+            if not worker.endswith("-extra"):  # the group of extra workers is none itself
+                found[worker] = self._node(worker, node_id, node)
+        return found
+
+    def _node(self, worker: str, node_id: str, node: ArgoNode) -> Node:
+        phase = _phase(node.get("phase"))
+        message = node.get("message") or ""
+        base = self._bases.get(_task(worker), 0)
+        if node.get("type") == "Skipped":
+            return Node(phase=phase, message=message)
+        if node.get("type") == "Pod":
+            attempts = [self._attempt(base, node_id, node)]
+        else:
+            attempts = self._attempts(base, node)
+        return Node(phase=_worker_phase(phase, attempts), attempts=tuple(attempts), message=message)
+
+    def _attempts(self, base: int, retry: ArgoNode) -> list[Attempt]:
+        """The attempts below a Retry node; hooks are its children too."""
+        attempts = {}
+        for place, child_id in enumerate(retry.get("children") or []):
+            child = self._nodes.get(child_id)
+            if child is None or (child.get("nodeFlag") or {}).get("hooked"):
+                continue
+            match = _ATTEMPT.search(child.get("name") or "")
+            index = int(match[1]) if match else place
+            attempts[index] = self._attempt(base + index, child_id, child)
+        return [attempts[index] for index in sorted(attempts)]
+
+    def _attempt(self, n: int, node_id: str, node: ArgoNode) -> Attempt:
+        outputs = node.get("outputs") or {}
+        return _attempt(
+            n,
+            _phase(node.get("phase")),
+            node.get("message") or "",
+            _exit_code(outputs.get("exitCode")),
+            self._pods.get(node_id),
+            created=wall_seconds(node.get("startedAt")),
+            ended=wall_seconds(node.get("finishedAt")),
+            host=node.get("hostNodeName") or "",
+        )
+
+
+def _attempt(
+    n: int,
+    phase: Phase,
+    message: str,
+    exit_code: int | None,
+    pod: PodFact | None,
+    *,
+    created: float | None,
+    ended: float | None,
+    host: str = "",
+) -> Attempt:
+    """Put together what Argo and the pod say of one attempt."""
+    if exit_code is None and pod is not None and pod.main is not None:
+        exit_code = pod.main.exit_code
+    reason, oom = None, False
+    if phase.ended and phase is not Phase.OMITTED:
+        verdict = classify(phase, message, exit_code, pod)
+        reason, oom, message = verdict.reason, verdict.oom, verdict.message
+        if phase is Phase.SUCCEEDED and reason != "completed":
+            # A node that shuts down may leave a pod as Succeeded whose program was ended; no evidence is no success
+            phase = Phase.FAILED
+    elif not message and pod is not None:
+        message = pod.waiting
+    return Attempt(
+        n=n,
+        phase=phase,
+        reason=reason,
+        exit_code=exit_code,
+        oom=oom,
+        message=message,
+        pod_uid=pod.uid if pod is not None else "",
+        node=(pod.host if pod is not None else "") or host,
+        created=created,
+        started=pod.started if pod is not None else None,
+        ended=ended if phase.ended else None,
+        memory=pod.memory if pod is not None else None,
+    )
+
+
+def _worker_phase(phase: Phase, attempts: Sequence[Attempt]) -> Phase:
+    """The phase of a worker after retries. Argo's word while it lives lags or stays Running; its end is final."""
+    last = attempts[-1].phase if attempts else Phase.PENDING
+    if phase.ended:
+        return Phase.FAILED if phase is Phase.SUCCEEDED and last is Phase.FAILED else phase
+    # A success that Argo hasn't accepted yet is still running; a failure waits for the next attempt
+    return Phase.RUNNING if last in (Phase.RUNNING, Phase.SUCCEEDED) else Phase.PENDING
+
+
+# --- from pods alone -------------------------------------------------------------------------------------------------
+
+
+def _nodes_of_pods(
+    pods: Sequence[PodFact], bases: Mapping[str, int], workflow: Phase
+) -> dict[str, Node]:
+    """What the pods alone tell of the workers."""
+    found: dict[str, dict[int, Attempt]] = {}
+    for pod in _latest(pods, key=lambda pod: f"{pod.worker}({pod.index})").values():
+        n = bases.get(_task(pod.worker), 0) + pod.index
+        found.setdefault(pod.worker, {})[n] = _attempt_of_pod(n, pod)
+    nodes = {}
+    for worker, by_number in found.items():
+        attempts = [by_number[n] for n in sorted(by_number)]
+        last = attempts[-1].phase
+        final = last is Phase.SUCCEEDED or workflow.ended
+        phase = last if final else _worker_phase(Phase.RUNNING, attempts)
+        nodes[worker] = Node(phase=phase, attempts=tuple(attempts))
+    return nodes
+
+
+def _attempt_of_pod(n: int, pod: PodFact) -> Attempt:
+    phase = _PHASES.get(pod.phase, Phase.PENDING)
+    message = pod.message
+    if not phase.ended and pod.gone and pod.started is not None:
+        phase, message = Phase.ERROR, "pod deleted"
+    elif phase is Phase.FAILED and not message:
+        bad = [end for end in pod.ends if end.exit_code != 0]
+        bad.sort(key=lambda end: end is not pod.main)
+        message = f"{bad[0].name}: {bad[0].reason} (exit code {bad[0].exit_code})" if bad else ""
+    ended = max((end.at for end in pod.ends if end.at is not None), default=None)
+    return _attempt(n, phase, message, None, pod, created=pod.created, ended=ended)
+
+
+def _all_succeeded(workflow: JsonObject) -> dict[str, Node]:
+    """The workers without which a workflow can't have succeeded: the tasks of its DAG that may not fail."""
+    spec = workflow.get("spec") or {}
+    for template in spec.get("templates") or []:
+        if template.get("name") == spec.get("entrypoint"):
+            tasks = (template.get("dag") or {}).get("tasks") or []
+            names = [task["name"] for task in tasks if not task.get("continueOn")]
+            return {name: Node(phase=Phase.SUCCEEDED) for name in names}
+    return {}
+
+
+# --- small words -----------------------------------------------------------------------------------------------------
+
+
+def _latest(pods: Sequence[PodFact], key: Any) -> dict[str, PodFact]:
+    """One pod for each key: one that exists before one that is gone, then the youngest.
+
+    A pod that vanished before it started is made again under the same name and attempt.
+    """
+    latest: dict[str, PodFact] = {}
+    for pod in sorted(pods, key=lambda pod: (not pod.gone, pod.created or 0.0, pod.uid)):
+        latest[key(pod)] = pod
+    return latest
+
+
+def _phase(text: Any) -> Phase:
+    return _PHASES.get(text or "", Phase.PENDING)
+
+
+def _exit_code(text: Any) -> int | None:
+    """Argo writes exit codes as text, and -1 for none."""
+    try:
+        code = int(text)
+    except (TypeError, ValueError):
+        return None
+    return code if code >= 0 else None
+
+
+def _worker(node: ArgoNode) -> str:
+    for parameter in (node.get("inputs") or {}).get("parameters") or []:
+        if parameter.get("name") == "worker" and parameter.get("value"):
+            return str(parameter["value"])
+    return worker_and_index(node.get("displayName") or node.get("name") or "")[0]
+
+
+def _task(worker: str) -> str:
+    """The task of a worker; no task's own name ends like this."""
+    match = _OF_TASK.fullmatch(worker)
+    return match["task"] if match else worker
+
+
+def _bases(annotations: Mapping[str, str]) -> dict[str, int]:
+    """The numbers at which the attempts of tasks begin in this round."""
+    try:
+        bases = json.loads(annotations.get(labels.ATTEMPT_BASE, "{}"))
+    except ValueError:
+        bases = {}
+    return (
+        {task: n for task, n in bases.items() if isinstance(n, int)}
+        if isinstance(bases, dict)
+        else {}
+    )
