@@ -112,7 +112,8 @@ def _check_row(number: int, row: Any, replicates: int) -> None:
         )
     for name, value in row.items():
         try:
-            json.dumps(value, allow_nan=False)
+            # Half a character of UTF-16 passes for text until it is written
+            json.dumps({name: value}, allow_nan=False, ensure_ascii=False).encode()
         except (TypeError, ValueError) as error:
             raise ValueError(
                 f"units: row {number}: {name} is {value!r:.80}, which JSON can't say ({error}): "
