@@ -357,27 +357,47 @@ def test_no_variable_is_named_twice() -> None:
 
 
 def test_the_run_is_mounted_by_its_own_directory_and_the_snapshots_read_only() -> None:
-    found = manifest({"t": BARE}, config={"store_path": "/simrun/store/"})
-    assert mount(found, "run") == {
-        "name": "run",
+    apart = {"persistentVolumeClaim": {"claimName": "snapshots", "readOnly": True}}
+    config = {"store_path": "/simrun/store/", "snapshots": apart, "snapshots_path": "/a/b/"}
+    found = manifest({"t": BARE}, config=config)
+    assert found["spec"]["volumes"] == [
+        {"name": "store", "persistentVolumeClaim": {"claimName": "simrun-store"}},
+        {"name": "snapshots", **apart},
+        {"name": "no-token", "emptyDir": {}},
+    ]
+    assert mount(found, "store") == {
+        "name": "store",
         "mountPath": "/simrun/run",
         "subPath": "simrun/store/runs/r1",
     }
     assert mount(found, "snapshots") == {
         "name": "snapshots",
         "mountPath": "/simrun/snapshots",
-        "subPath": "snapshots",
+        "subPath": "a/b",
         "readOnly": True,
     }
-    assert mount(manifest({"t": BARE}), "run")["subPath"] == "runs/r1"
-    whole = manifest({"t": BARE}, config={"snapshots_path": ""})
+    whole = manifest({"t": BARE}, config={"snapshots": apart, "snapshots_path": ""})
     assert "subPath" not in mount(whole, "snapshots")
+    assert mount(whole, "store")["subPath"] == "runs/r1"
 
 
-def test_the_volumes_are_the_clusters() -> None:
-    nfs = {"nfs": {"server": "files", "path": "/export"}}
-    found = manifest({"t": BARE}, config={"store": nfs, "snapshots": nfs})
-    assert found["spec"]["volumes"][:2] == [{"name": "run", **nfs}, {"name": "snapshots", **nfs}]
+@pytest.mark.parametrize("config", [{}, {"store": {"nfs": {"server": "a", "path": "/"}}}])
+def test_snapshots_in_the_volume_of_the_store_need_no_second_volume(
+    config: dict[str, Any],
+) -> None:
+    if config:
+        config = {**config, "snapshots": {"nfs": {**config["store"]["nfs"], "readOnly": True}}}
+    found = manifest({"t": BARE}, config=config)
+    assert [volume["name"] for volume in found["spec"]["volumes"]] == ["store", "no-token"]
+    assert [item for item in container(found)["volumeMounts"] if item["name"] == "store"] == [
+        {"name": "store", "mountPath": "/simrun/run", "subPath": "runs/r1"},
+        {
+            "name": "store",
+            "mountPath": "/simrun/snapshots",
+            "readOnly": True,
+            "subPath": "snapshots",
+        },
+    ]
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from collections.abc import Mapping
 
 from simrun.argo import text
 from simrun.argo.names import label_value, run_workflow_name
-from simrun.argo.template import PARAMETERS, Manifest, template, template_name
+from simrun.argo.template import PARAMETERS, Manifest, one_volume, template, template_name
 from simrun.base import ids
 from simrun.model import labels
 from simrun.model.cluster import ClusterConfig
@@ -71,11 +71,7 @@ def to_argo(
             "podMetadata": _pod_metadata(record, config),
             "podSpecPatch": json.dumps(_common_patch(config)),
             "ttlStrategy": {"secondsAfterCompletion": config.workflow_ttl_s},
-            "volumes": [
-                {"name": "run", **config.store},
-                {"name": "snapshots", **config.snapshots},
-                {"name": "no-token", "emptyDir": {}},
-            ],
+            "volumes": _volumes(config),
             "templates": [
                 {"name": ENTRYPOINT, "dag": {"tasks": _dag_tasks(pods, config)}},
                 *(template(pod, record, config) for pod in pods if not pod.may_fail),
@@ -104,6 +100,13 @@ def _pod_metadata(record: RunRecord, config: ClusterConfig) -> Manifest:
         "labels": {**_run_labels(record), labels.QUEUE: config.local_queue},
         "annotations": annotations,
     }
+
+
+def _volumes(config: ClusterConfig) -> list[Manifest]:
+    volumes: list[Manifest] = [{"name": "store", **config.store}]
+    if not one_volume(config):
+        volumes.append({"name": "snapshots", **config.snapshots})
+    return [*volumes, {"name": "no-token", "emptyDir": {}}]
 
 
 def _placement(record: RunRecord, config: ClusterConfig) -> Manifest:

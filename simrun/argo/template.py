@@ -32,6 +32,18 @@ _PRIVATE_VOLUMES = ("emptyDir", "ephemeral")
 _TOKEN_MOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
+def one_volume(config: ClusterConfig) -> bool:
+    """Say whether store and snapshots lie in one volume: older kubelets never start a pod that names a claim twice."""
+
+    def writable(volume: Manifest) -> Manifest:
+        return {
+            kind: {key: value for key, value in source.items() if key != "readOnly"}
+            for kind, source in volume.items()
+        }
+
+    return writable(config.store) == writable(config.snapshots)
+
+
 def template_name(pod: Pod) -> str:
     """Give the template's name, which is part of the names of its pods: the task, or the merge of the task."""
     return pod.worker if pod.role == protocol.ROLE_MERGE else pod.task
@@ -141,7 +153,7 @@ def _mounts(pod: Pod, record: RunRecord, config: ClusterConfig) -> list[Manifest
     """
     runs = f"{config.store_path.strip('/')}/runs/{record.id}".lstrip("/")
     snapshots: Manifest = {
-        "name": "snapshots",
+        "name": "store" if one_volume(config) else "snapshots",
         "mountPath": config.snapshots_mount,
         "readOnly": True,
     }
@@ -152,7 +164,7 @@ def _mounts(pod: Pod, record: RunRecord, config: ClusterConfig) -> list[Manifest
     if not set(_PRIVATE_VOLUMES) & set(config.scratch):
         scratch["subPath"] = path
     return [
-        {"name": "run", "mountPath": config.run_mount, "subPath": runs},
+        {"name": "store", "mountPath": config.run_mount, "subPath": runs},
         snapshots,
         scratch,
         {"name": "no-token", "mountPath": _TOKEN_MOUNT, "readOnly": True},
