@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-from collections import deque
+from collections import OrderedDict
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -54,7 +54,10 @@ class WorkQueue:
     ) -> None:
         self._clock = clock or SystemClock()
         self._first, self._longest = first_backoff_s, longest_backoff_s
-        self._ready: tuple[deque[str], deque[str]] = (deque(), deque())
+        self._ready: tuple[OrderedDict[str, None], OrderedDict[str, None]] = (
+            OrderedDict(),
+            OrderedDict(),
+        )
         self._dirty: dict[str, Priority] = {}
         self._since: dict[str, float] = {}
         self._processing: set[str] = set()
@@ -67,22 +70,26 @@ class WorkQueue:
         self._adds = self._retries = 0
 
     def add(self, key: str, priority: Priority = Priority.LIVE) -> None:
-        """Ask for a pass over `key` that starts after now."""
+        """Ask for a pass over `key` that starts after now; without effect once the queue is closed."""
+        if self._closed:
+            return
         self._adds += 1
         known = self._dirty.get(key)
         if known is not None and known <= priority:
             return
-        self._dirty[key] = priority if known is None else min(known, priority)
+        self._dirty[key] = priority
         self._since.setdefault(key, self._clock.monotonic())
         if key not in self._processing:
-            # A key raised to LIVE stands in both lines; the later of the two is dropped when it comes up
-            self._ready[priority].append(key)
-            self._changed.set()
+            if known is not None:
+                del self._ready[known][key]
+            self._line_up(key, priority)
 
     def add_after(self, key: str, delay_s: float) -> None:
         """Ask for a pass after `delay_s` seconds; an earlier wish for the key stands."""
         if delay_s <= 0:
             self.add(key)
+            return
+        if self._closed:
             return
         at = self._clock.monotonic() + delay_s
         if at < self._timers.get(key, float("inf")):
@@ -108,7 +115,7 @@ class WorkQueue:
         while True:
             self._ring()
             if (key := self._take()) is not None:
-                if self._has_ready():
+                if any(self._ready):
                     self._changed.set()  # one event may stand for many keys: wake the next getter
                 return key
             if self._closed:
@@ -125,11 +132,10 @@ class WorkQueue:
         """Say that the pass over a key has ended; if it was asked for meanwhile it is handed out again."""
         self._processing.discard(key)
         if (priority := self._dirty.get(key)) is not None:
-            self._ready[priority].append(key)
-            self._changed.set()
+            self._line_up(key, priority)
 
     def close(self) -> None:
-        """Hand out what is ready, then None; timers ring no more."""
+        """Hand out what is ready, then None; nothing is added any more, and timers ring no more."""
         self._closed = True
         self._timers.clear()
         self._heap.clear()
@@ -148,19 +154,19 @@ class WorkQueue:
             oldest_s=now - min(waiting) if waiting else 0.0,
         )
 
+    def _line_up(self, key: str, priority: Priority) -> None:
+        self._ready[priority][key] = None
+        self._changed.set()
+
     def _take(self) -> str | None:
         for line in self._ready:
-            while line:
-                key = line.popleft()
-                if key in self._dirty and key not in self._processing:
-                    del self._dirty[key]
-                    self._since.pop(key, None)
-                    self._processing.add(key)
-                    return key
+            if line:
+                key, _ = line.popitem(last=False)
+                del self._dirty[key]
+                self._since.pop(key, None)
+                self._processing.add(key)
+                return key
         return None
-
-    def _has_ready(self) -> bool:
-        return any(self._ready)
 
     def _ring(self) -> None:
         now = self._clock.monotonic()

@@ -17,12 +17,13 @@ from simrun.aio.threads import Pool
 from simrun.backends.base import Backend, BackendStatus
 from simrun.base import ids
 from simrun.base.clock import Clock, SystemClock
-from simrun.base.errors import BackendUnavailable
+from simrun.base.errors import BackendUnavailable, Conflict
 from simrun.model.record import RunRecord
 from simrun.model.workflow import Submission
 from simrun.service.attachments import attachments_of
 from simrun.service.controller import Controller
 from simrun.service.progress import ProgressReader, RunProgress
+from simrun.service.rounds import prepare_round
 from simrun.service.submission import Submitter, create_run, new_record
 from simrun.store.lock import StoreLock
 from simrun.store.resources import ResourceStore
@@ -47,6 +48,7 @@ class Session:
         self._backend, self._controller = backend, controller
         self._pool, self._clock = pool, clock
         self._progress = ProgressReader(store)
+        self._submissions: dict[str, Submission] = {}
         self._changes = asyncio.Condition()
 
     async def submit(self, submission: Submission, base: Path, run_id: str | None = None) -> str:
@@ -71,10 +73,23 @@ class Session:
         with contextlib.suppress(ValueError):
             await self._controller.cancel(run_id)
 
+    async def retry(self, run_id: str) -> RunRecord:
+        """Start the next round of an ended run: what is not done, again. Raises NotFound, Conflict."""
+        record = await self._pool.run(self.store.read, run_id)
+        after = await self._pool.run(prepare_round, self.store, record)
+        await self._pool.run(self.store.mark_live, run_id)
+        written = await self._controller.write(record, after)
+        if written is None:
+            raise Conflict(f"run {run_id} changed meanwhile; try again")
+        self._controller.start_submission(run_id, self._controller.resume or _no_job)
+        return written
+
     async def progress(self, run_id: str) -> RunProgress:
         """Give how far a run is now."""
         record = await self._pool.run(self.store.read, run_id)
-        submission = await self._pool.run(self.store.submission, run_id)
+        if run_id not in self._submissions:
+            self._submissions[run_id] = await self._pool.run(self.store.submission, run_id)
+        submission = self._submissions[run_id]
         status: BackendStatus | None = None
         if record.workflow_name is not None:
             with contextlib.suppress(BackendUnavailable):

@@ -77,6 +77,8 @@ def _task_state(
             verdict = _verdict(merge)
             if _verdict(coordinator) is TaskState.FAILED:
                 verdict = TaskState.FAILED
+            elif verdict is None and _verdict(coordinator) is TaskState.DONE:
+                return _state_of_merge(merge)
     return verdict or _live_state([node for node in nodes if node is not None])
 
 
@@ -87,15 +89,22 @@ def _verdict(node: Node | None) -> TaskState | None:
     return TaskState.DONE if node.phase is Phase.SUCCEEDED else TaskState.FAILED
 
 
+def _state_of_merge(merge: Node | None) -> TaskState:
+    """The state of a task whose coordinator is done and whose merge is not: running, unless a pod of the merge was lost."""
+    state = _live_state([merge] if merge is not None else [])
+    return state if state in (TaskState.PREEMPTED, TaskState.RETRYING) else TaskState.RUNNING
+
+
 def _live_state(nodes: list[Node]) -> TaskState:
     """The state of a task that has not ended, from all of its pods."""
     live = [node for node in nodes if not node.phase.ended]
     last = [node.attempts[-1] for node in live if node.attempts]
-    if any(attempt.phase is Phase.RUNNING for attempt in last):
+    # A pod that succeeded waits for no retry: only the node's own verdict is still to come
+    if any(attempt.phase in (Phase.RUNNING, Phase.SUCCEEDED) for attempt in last):
         return TaskState.RUNNING
     # A node between two attempts, or whose next one waits for its pod to start
     waiting = [attempt for node in live if (attempt := _ended_before(node)) is not None]
-    if any(attempt.reason in INFRASTRUCTURE for attempt in waiting):
+    if any(attempt_evicted(attempt) for attempt in waiting):
         return TaskState.PREEMPTED
     if waiting:
         return TaskState.RETRYING
@@ -130,13 +139,24 @@ def is_oom(report: WorkerReport, attempt: int, kills: Mapping[str, list[int]]) -
     )
 
 
-def attempt_oom(attempt: Attempt) -> bool:
-    """Whether the backend's word on an attempt is a kill for memory.
+def attempt_oom(attempt: Attempt, report: WorkerReport | None = None) -> bool:
+    """Whether the backend's word on an attempt is a kill for memory; `report` is the attempt's, where there is one.
 
-    OOMKilled with exit 0 is a success with a warning; with 143 the pod was ended after something in it had been
-    killed: an eviction (Ruling 40).
+    OOMKilled with exit 0 is a success with a warning. With 143 the pod was ended after something in it had been killed: an
+    eviction (Ruling 40), unless the harness counted the kill in its own cgroup.
     """
-    return attempt.oom and attempt.exit_code not in (0, Exit.TERMINATED)
+    if not attempt.oom or attempt.exit_code == 0:
+        return False
+    if attempt.exit_code == Exit.TERMINATED:
+        return report is not None and report.memory.oom_kills > 0
+    return True
+
+
+def attempt_evicted(attempt: Attempt, *, killed: bool = False) -> bool:
+    """Whether an attempt ended through no fault of its own; `killed`: it is known as killed for memory."""
+    if attempt.reason in INFRASTRUCTURE:
+        return True
+    return attempt.oom and attempt.exit_code == Exit.TERMINATED and not killed
 
 
 def closed(
@@ -153,8 +173,8 @@ def closed(
     Logs are to keep and the workflow is to stop where there is one; the node is to release where one is reserved.
     """
     final = {
-        task: tasks.get(task, old) if tasks.get(task, old).final else TaskState.SKIPPED
-        for task, old in record.tasks.items()
+        task: next((word for word in (record.tasks.get(task), state) if _ended(word)), _SKIPPED)
+        for task, state in {**record.tasks, **tasks}.items()
     }
     pending: dict[str, object] = {
         "pending_logs": record.workflow_name is not None,

@@ -27,6 +27,7 @@ from simrun.model.tasktype import TaskType, parse_plugin
 from simrun.model.workflow import Submission
 from simrun.planning import plan_run
 from simrun.service.attachments import Attachment, attach
+from simrun.service.rounds import open_failed_units
 from simrun.store import codec
 from simrun.store.layout import RunDir
 from simrun.store.resources import ResourceStore
@@ -146,9 +147,19 @@ class Submitter:
             name: self._resources.of_type(name)
             for name in {task.type for task in submission.workflow.tasks.values()}
         }
-        plans = plan_run(submission.workflow, submission.types, used, counts)
-        for task in submission.workflow.tasks:
+        plans = plan_run(
+            submission.workflow,
+            submission.types,
+            used,
+            counts,
+            kills=_kill_limits(self._store, record) if record.round else None,
+        )
+        for task, state in record.tasks.items():
+            if state is TaskState.DONE:
+                continue
             self._write_settings(run, record, submission, task)
+            if record.round:
+                open_failed_units(self._store, record, task)
         self._store.give_tree(run)
         return submission, plans
 
@@ -186,6 +197,19 @@ class Submitter:
         if settings.units is None:
             task_dir.out.mkdir(exist_ok=True)
         files.replace(task_dir.settings, codec.encode(settings), durable=False)
+
+
+def _kill_limits(store: RunStore, record: RunRecord) -> dict[str, list[int]]:
+    """Memory, in bytes, at which attempts of earlier rounds were killed, by task: a round starts above it."""
+    return {
+        task: [
+            item.memory
+            for item in store.evidence(record.id, task)
+            if item.oom and item.memory is not None
+        ]
+        for task, state in record.tasks.items()
+        if state is not TaskState.DONE
+    }
 
 
 def task_settings(record: RunRecord, submission: Submission, task: str) -> TaskSettings:
