@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 
 from simrun.aio.threads import Pool
 from simrun.backends.base import Backend, BackendStatus
@@ -265,9 +266,11 @@ class Controller:
                     run_id
                 )  # it changed while we looked: decide again on what it is now
                 return
+            self._view.waited(written)  # a wait that begins is measured from now
         if decision.look_again_at is not None:
             self._queue.add_after(run_id, max(0.05, decision.look_again_at - self._clock.wall()))
-        await self._effects.carry_out(view, decision.effects)
+        # Effects see the kills that were decided just now
+        await self._effects.carry_out(replace(view, record=decision.record), decision.effects)
         if any(isinstance(effect, deciding.Settle) for effect in decision.effects):
             await self.settle(run_id)
 

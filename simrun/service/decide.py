@@ -7,12 +7,13 @@ It imports neither asyncio nor files nor clocks.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from simrun.backends.base import Attempt, BackendStatus, Phase
+from simrun.backends.base import Attempt, BackendStatus, Node, Phase
 from simrun.model.plan import TaskPlan
 from simrun.model.quantities import format_memory
 from simrun.model.record import RunRecord, RunState, TaskState
@@ -20,7 +21,7 @@ from simrun.model.report import WorkerReport
 from simrun.model.tasktype import TaskType
 from simrun.model.workflow import Workflow
 from simrun.service import states
-from simrun.service.states import INFRASTRUCTURE, MERGE_MARKER_GRACE_S
+from simrun.service.states import MERGE_MARKER_GRACE_S
 from simrun.worker.protocol import attempt_name, merge_name, parse_attempt_name, worker_name
 
 
@@ -32,14 +33,16 @@ class Gone(Enum):
 
 GONE = Gone.GONE
 
+_WORKER_TAIL = re.compile(r"w[0-9]+")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """Everything that is known of a run at one moment.
 
     status None: the backend was not asked, since there is nothing to ask for yet. markers: tasks whose out/ holds the marker
-    of a merge. reports by `<worker>-<attempt>`. waited: seconds for which this process has seen the marker of a
-    task missing, on the monotonic clock, which no step of the wall clock prolongs.
+    of a merge. reports by `<worker>-<attempt>`. waited: by task, seconds for which the marker of its merge has been
+    awaited, by a clock that no step of the wall clock moves; without an entry the record's wall time has to do.
     """
 
     record: RunRecord
@@ -105,8 +108,8 @@ def decide(view: View, now: float) -> Decision:
 
 def _decide_live(view: View, status: BackendStatus, now: float) -> Decision:
     record = view.record
-    kills = _kills(view, status)
-    evictions = _evictions(record, status)
+    kills = _kills(view, status.nodes)
+    evictions = _evictions(record, status, kills)
     wait = _MergeWait(view, now)
     tasks = states.task_states(view.workflow, view.types, status, view.plans, wait.state)
     for task, old in record.tasks.items():
@@ -115,19 +118,21 @@ def _decide_live(view: View, status: BackendStatus, now: float) -> Decision:
     base = record.changed(
         oom_kills=kills,
         evictions=evictions,
-        merge_pending=wait.pending,
+        merge_pending=wait.still_pending(tasks),
         workflow_uid=status.uid or record.workflow_uid,
         times=_started(record, status),
     )
     effects = _effects(view, status, tasks, kills)
     verdict = (
-        _memory_verdict(view, status, kills)
+        _memory_verdict(view, status.nodes, kills)
         or _eviction_verdict(view, base)
         or _task_verdict(view, status, tasks)
         or _workflow_verdict(status, tasks, wait)
     )
     if verdict is not None:
-        end = states.closed(base, verdict[0], tasks, verdict[1], now=now)
+        if verdict.task is not None and tasks[verdict.task] is not TaskState.DONE:
+            tasks[verdict.task] = TaskState.FAILED
+        end = states.closed(base, verdict.state, tasks, verdict.message, now=now)
         observed = tuple(Observe(task) for task in _newly_final(record, end.tasks))
         return Decision(end, (*effects, *observed, Settle()))
     after = base.changed(tasks=tasks)
@@ -143,37 +148,45 @@ class _MergeWait:
         self.pending: dict[str, float] = {}
 
     def state(self, task: str) -> TaskState:
-        if task in self._view.markers:
+        if task in self._view.markers or self._view.record.tasks.get(task) is TaskState.DONE:
             return TaskState.DONE
-        # A wall clock that was set back would prolong the wait; start from now then
-        since = min(self._view.record.merge_pending.get(task, self._now), self._now)
-        waited = max(self._now - since, self._view.waited.get(task, 0.0))
-        if waited >= MERGE_MARKER_GRACE_S:
+        since = self._since(task)
+        if self._waited(task, since) >= MERGE_MARKER_GRACE_S:
             return TaskState.FAILED
         self.pending[task] = since
         return TaskState.RUNNING
 
+    def still_pending(self, tasks: Mapping[str, TaskState]) -> dict[str, float]:
+        """Who waits since when, kept also over a look that is older than the one that began the wait."""
+        earlier = self._view.record.merge_pending
+        kept = {task: earlier[task] for task in earlier if task in tasks and not tasks[task].final}
+        return {**kept, **self.pending}
+
     @property
     def look_again_at(self) -> float | None:
         ends = [
-            self._now
-            + MERGE_MARKER_GRACE_S
-            - max(self._now - since, self._view.waited.get(task, 0))
+            self._now + MERGE_MARKER_GRACE_S - self._waited(task, since)
             for task, since in self.pending.items()
         ]
         return min(ends, default=None)
 
+    def _since(self, task: str) -> float:
+        # After the wall clock was set back a start that lies ahead would prolong the wait
+        return min(self._view.record.merge_pending.get(task, self._now), self._now)
 
-def _kills(view: View, status: BackendStatus) -> dict[str, list[int]]:
+    def _waited(self, task: str, since: float) -> float:
+        return self._view.waited.get(task, self._now - since)
+
+
+def _kills(view: View, nodes: Mapping[str, Node]) -> dict[str, list[int]]:
     """The attempts killed for memory by worker: known ones and those with new evidence (Rulings 34, 39)."""
     kills = {worker: set(attempts) for worker, attempts in view.record.oom_kills.items()}
-    for worker, node in status.nodes.items():
+    for worker, node in nodes.items():
         for attempt in node.attempts:
-            if (
-                attempt.phase.ended
-                and states.attempt_oom(attempt)
-                and not _asked(view, worker, attempt.n)
-            ):
+            report = view.reports.get(attempt_name(worker, attempt.n))
+            if report is not None and report.reason == "asked":
+                continue  # it exited 137 before it did anything; nothing was killed
+            if attempt.phase.ended and states.attempt_oom(attempt, report):
                 kills.setdefault(worker, set()).add(attempt.n)
     for name, report in view.reports.items():
         parsed = parse_attempt_name(name)
@@ -182,18 +195,17 @@ def _kills(view: View, status: BackendStatus) -> dict[str, list[int]]:
     return {worker: sorted(attempts) for worker, attempts in sorted(kills.items())}
 
 
-def _asked(view: View, worker: str, attempt: int) -> bool:
-    """Whether an attempt only asked for the retry memory: it exited 137 and nothing was killed."""
-    report = view.reports.get(attempt_name(worker, attempt))
-    return report is not None and report.reason == "asked"
-
-
-def _evictions(record: RunRecord, status: BackendStatus) -> dict[str, int]:
+def _evictions(
+    record: RunRecord, status: BackendStatus, kills: Mapping[str, list[int]]
+) -> dict[str, int]:
     """Attempts by worker that ended through no fault of theirs; a count never falls when the backend forgets."""
     counts = dict(record.evictions)
     for worker, node in status.nodes.items():
+        known = kills.get(worker, [])
         seen = sum(
-            attempt.reason in INFRASTRUCTURE for attempt in node.attempts if attempt.phase.ended
+            states.attempt_evicted(attempt, killed=attempt.n in known)
+            for attempt in node.attempts
+            if attempt.phase.ended
         )
         if seen > counts.get(worker, 0):
             counts[worker] = seen
@@ -202,24 +214,34 @@ def _evictions(record: RunRecord, status: BackendStatus) -> dict[str, int]:
 
 def _started(record: RunRecord, status: BackendStatus) -> Any:
     """The times of the record, with the first start of any attempt."""
-    if record.times.started is not None:
-        return record.times
     starts = [
         attempt.started
         for node in status.nodes.values()
         for attempt in node.attempts
         if attempt.started is not None
     ]
-    return record.times.model_copy(update={"started": min(starts)}) if starts else record.times
+    if record.times.started is not None:
+        starts.append(record.times.started)
+    first = min(starts, default=None)
+    if first == record.times.started:
+        return record.times
+    return record.times.model_copy(update={"started": first})
 
 
 # --- verdicts: the first that holds ends the run -----------------------------------------------------------------------
 
-Verdict = tuple[RunState, str | None]
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How a run ends; `task` is one that fails with it although its nodes have not said so (yet)."""
+
+    state: RunState
+    message: str | None = None
+    task: str | None = None
 
 
 def _memory_verdict(
-    view: View, status: BackendStatus, kills: Mapping[str, list[int]]
+    view: View, nodes: Mapping[str, Node], kills: Mapping[str, list[int]]
 ) -> Verdict | None:
     """Killed for memory again with the retry memory: the run fails (Ruling 35), an extra worker's kill too."""
     for worker, attempts in kills.items():
@@ -231,22 +253,24 @@ def _memory_verdict(
         if plan.retry_memory is None:
             if this_round:
                 text = f"killed for memory at {format_memory(plan.memory)}, and there is no retry memory"
-                return RunState.FAILED, _failure(task, worker, text, "set resources.retry_memory")
+                remedy = "set resources.retry_memory"
+                return Verdict(RunState.FAILED, _failure(task, worker, text, remedy), task)
             continue
         for n in this_round[1:]:
-            given = _memory_given(view, status, worker, n)
+            given = _memory_given(view, nodes, worker, n)
             if given is None or given >= plan.retry_memory:
                 text = (
                     f"killed for memory again with the retry memory of {format_memory(plan.retry_memory)} "
                     f"(first attempt: {format_memory(plan.memory)})"
                 )
-                return RunState.FAILED, _failure(task, worker, text, "raise resources.retry_memory")
+                remedy = "raise resources.retry_memory"
+                return Verdict(RunState.FAILED, _failure(task, worker, text, remedy), task)
     return None
 
 
-def _memory_given(view: View, status: BackendStatus, worker: str, attempt: int) -> int | None:
+def _memory_given(view: View, nodes: Mapping[str, Node], worker: str, attempt: int) -> int | None:
     """The memory an attempt had, in bytes; None when nobody says."""
-    node = status.nodes.get(worker)
+    node = nodes.get(worker)
     for seen in node.attempts if node else ():
         if seen.n == attempt and seen.memory is not None:
             return seen.memory
@@ -259,7 +283,7 @@ def _eviction_verdict(view: View, record: RunRecord) -> Verdict | None:
         task = task_of(worker, view.plans)
         if count > record.max_evictions and task and not _is_extra(worker, task, view.plans[task]):
             text = f"evicted {count} times, more than max_evictions ({record.max_evictions}) allows"
-            return RunState.FAILED, _failure(task, worker, text, None)
+            return Verdict(RunState.FAILED, _failure(task, worker, text, None), task)
     return None
 
 
@@ -271,9 +295,9 @@ def _task_verdict(
         texts = [_why_failed(view, status, task) for task in failed[:3]]
         if len(failed) > 3:
             texts.append(f"and {len(failed) - 3} more tasks failed")
-        return RunState.FAILED, "; ".join(texts)
+        return Verdict(RunState.FAILED, "; ".join(texts))
     if all(state is TaskState.DONE for state in tasks.values()):
-        return RunState.SUCCEEDED, None
+        return Verdict(RunState.SUCCEEDED)
     return None
 
 
@@ -285,7 +309,7 @@ def _workflow_verdict(
         return None
     open_tasks = [task for task, state in tasks.items() if not state.final]
     text = f"the workflow ended as {status.phase} while {_names(open_tasks)} had not"
-    return RunState.FAILED, f"{text}: {status.message}" if status.message else text
+    return Verdict(RunState.FAILED, f"{text}: {status.message}" if status.message else text)
 
 
 def _why_failed(view: View, status: BackendStatus, task: str) -> str:
@@ -323,8 +347,9 @@ def _failure(task: str, worker: str, text: str, remedy: str | None) -> str:
 
 def _decide_gone(view: View, now: float) -> Decision:
     """Resolve a run from its record and the store, since nobody else remembers it (Ruling 23)."""
-    record = view.record
     wait = _MergeWait(view, now)
+    kills = _kills(view, {})
+    record = view.record.changed(oom_kills=kills)
     tasks = dict(record.tasks)
     undetermined = []
     for task in view.workflow.tasks:
@@ -333,23 +358,22 @@ def _decide_gone(view: View, now: float) -> Decision:
             continue
         if plan is not None and plan.split and task in view.markers:
             tasks[task] = TaskState.DONE
-        elif task in record.merge_pending:
-            tasks[task] = wait.state(task)
-            if tasks[task] is TaskState.FAILED:
-                undetermined.append(task)
-        else:
+        elif task not in record.merge_pending or wait.state(task) is TaskState.FAILED:
             undetermined.append(task)
     if wait.pending:
         after = record.changed(tasks=tasks, merge_pending=wait.pending)
-        return Decision(after, (), wait.look_again_at)
+        observed = tuple(Observe(task) for task in _newly_final(view.record, tasks))
+        return Decision(after, observed, wait.look_again_at)
+    tasks |= dict.fromkeys(undetermined, TaskState.FAILED)
     if all(state is TaskState.DONE for state in tasks.values()):
         end = states.closed(record, RunState.SUCCEEDED, tasks, None, now=now)
     else:
-        tasks |= dict.fromkeys(undetermined, TaskState.FAILED)
         failed = [task for task, state in tasks.items() if state is TaskState.FAILED]
         message = f"the workflow is gone, and {_names(failed)} had not ended"
+        if verdict := _memory_verdict(view, {}, kills):
+            message += f"; {verdict.message}"
         end = states.closed(record, RunState.FAILED, tasks, message, now=now)
-    observed = tuple(Observe(task) for task in _newly_final(record, end.tasks))
+    observed = tuple(Observe(task) for task in _newly_final(view.record, end.tasks))
     return Decision(end, (*observed, Settle()))
 
 
@@ -379,10 +403,14 @@ def _effects(
 
 
 def _newly_final(record: RunRecord, tasks: Mapping[str, TaskState]) -> list[str]:
+    """The tasks that have ended with this look; of those that were skipped only the ones that had pods."""
+    before = {task: record.tasks.get(task, TaskState.WAITING) for task in tasks}
     return [
         task
         for task, state in tasks.items()
-        if state in (TaskState.DONE, TaskState.FAILED) and record.tasks.get(task) is not state
+        if state.final
+        and not before[task].final
+        and (state is not TaskState.SKIPPED or before[task] is not TaskState.WAITING)
     ]
 
 
@@ -394,7 +422,7 @@ def task_of(worker: str, plans: Mapping[str, TaskPlan]) -> str | None:
     if worker in plans:
         return worker
     task, dash, tail = worker.rpartition("-")
-    if dash and task in plans and (tail == "merge" or tail.startswith("w")):
+    if dash and task in plans and (tail == "merge" or _WORKER_TAIL.fullmatch(tail)):
         return task
     return None
 

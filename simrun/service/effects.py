@@ -94,7 +94,7 @@ class Effects:
             self._store.mark(directory.recorded, f"{name}.json")
         for evidence in self._store.evidence(record.id, task):
             name = attempt_name(evidence.worker, evidence.attempt)
-            killed = evidence.oom and evidence.exit_code not in (0, None)
+            killed = evidence.attempt in record.oom_kills.get(evidence.worker, [])
             if name in recorded or name in reports or not killed:
                 continue
             self._resources.record(self._at_the_limit(view, task, evidence))

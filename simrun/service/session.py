@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 from simrun.aio.threads import Pool
 from simrun.backends.base import Backend, BackendStatus
@@ -22,6 +23,7 @@ from simrun.model.record import RunRecord
 from simrun.model.workflow import Submission
 from simrun.service.attachments import attachments_of
 from simrun.service.controller import Controller
+from simrun.service.index import IndexedRunStore, IndexRow, RunIndex
 from simrun.service.progress import ProgressReader, RunProgress
 from simrun.service.rounds import prepare_round
 from simrun.service.submission import Submitter, create_run, new_record
@@ -30,6 +32,9 @@ from simrun.store.resources import ResourceStore
 from simrun.store.runs import RunStore
 
 log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 LOOK_S = 1.0
 """Units are committed by workers without an event, so who watches a run looks at its listings this often."""
@@ -99,18 +104,54 @@ class Session:
     async def updates(self, run_id: str) -> AsyncIterator[RunProgress]:
         """Yield how far a run is, at each change, until it has ended and nothing of it is pending."""
         last: RunProgress | None = None
-        while True:
-            record = await self._pool.run(self.store.read, run_id)
-            progress = await self.progress(run_id)
-            if progress != last:
-                yield progress
-                last = progress
-            if record.state.terminal and not record.pending:
-                return
-            async with self._changes:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_S):
-                        await self._changes.wait()
+        while (update := await self.next_update(run_id, last)) is not None:
+            yield (last := update)
+
+    async def next_update(
+        self, run_id: str, last: RunProgress | None, timeout_s: float | None = None
+    ) -> RunProgress | None:
+        """Wait until a run is farther than `last`; None when it has ended with nothing pending and was told as it is.
+
+        Raises TimeoutError after `timeout_s` seconds without a change.
+        """
+        async with asyncio.timeout(timeout_s):
+            while True:
+                # The record first: what is counted after a terminal record is the last word
+                record = await self._pool.run(self.store.read, run_id)
+                progress = await self.progress(run_id)
+                if progress != last:
+                    return progress
+                if record.state.terminal and not record.pending:
+                    return None
+                await self._change(LOOK_S)
+
+    async def _change(self, timeout_s: float) -> None:
+        async with self._changes:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await self._changes.wait()
+
+    async def rows(
+        self, *, limit: int, before: str | None, states: Sequence[str], group: str | None
+    ) -> list[IndexRow]:
+        """List runs from the index, newest id first."""
+        if not isinstance(self.store, IndexedRunStore):
+            raise BackendUnavailable("this process keeps no index of runs; ask a `simrun serve`")
+        index = self.store.index
+        return await self._pool.run(
+            index.rows, limit=limit, before=before, states=states, group=group
+        )
+
+    async def in_pool(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run blocking file work in the pool of this session."""
+        return await self._pool.run(fn, *args, **kwargs)
+
+    def not_ready(self) -> list[str]:
+        """Say what keeps runs from being followed; empty when nothing does."""
+        statistics = self._pool.statistics
+        if statistics.saturated:
+            return [f"all {statistics.threads} file threads are busy: the store may hang"]
+        return []
 
     async def changed(self) -> None:
         """Wake everybody who waits for a change."""
@@ -128,21 +169,27 @@ async def open_session(
     backend: BackendFactory,
     *,
     command: str = "run",
+    url: str | None = None,
+    index: Path | None = None,
     owner: tuple[int, int] | None = None,
     resync_s: float = 600.0,
     clock: Clock | None = None,
 ) -> AsyncIterator[Session]:
     """Open a store, take its lock, and follow its runs until left.
 
+    `url` is where this process listens. `index` is the file of the index, None for a process that lists no runs.
     `owner` is the (uid, gid) that pods run as, where that is not this process's own. Raises Locked, UnsupportedStore.
     """
     clock = clock or SystemClock()
-    store = RunStore(root, owner=owner)
     pool = Pool("files", 8)
     lock = StoreLock(root)
+    store: RunStore | IndexedRunStore = RunStore(root, owner=owner)
     try:
         await pool.run(store.open)
-        await pool.run(lock.acquire, command, clock.wall())
+        await pool.run(lock.acquire, command, clock.wall(), url)
+        await pool.run(store.finish_deletions)
+        if index is not None:
+            store = IndexedRunStore(root, await pool.run(RunIndex, index), owner=owner)
         async with backend(store, pool) as live:
             resources = ResourceStore(root)
             wake = asyncio.Event()
@@ -163,6 +210,9 @@ async def open_session(
                 following = group.create_task(controller.run(), name="controller")
                 telling = group.create_task(_tell(session, wake), name="changes")
                 await controller.recover()
+                if isinstance(store, IndexedRunStore):
+                    # Live runs are followed already; the history of a large store takes its time
+                    group.create_task(_index(store, pool), name="index")
                 try:
                     yield session
                 finally:
@@ -172,6 +222,11 @@ async def open_session(
     finally:
         await pool.run(lock.release)
         pool.close()
+
+
+async def _index(store: IndexedRunStore, pool: Pool) -> None:
+    count = await pool.run(store.reindex, everything=True)
+    log.info("indexed %d runs", count)
 
 
 async def _tell(session: Session, wake: asyncio.Event) -> None:

@@ -173,7 +173,7 @@ def closed(
     Logs are to keep and the workflow is to stop where there is one; the node is to release where one is reserved.
     """
     final = {
-        task: next((word for word in (record.tasks.get(task), state) if _ended(word)), _SKIPPED)
+        task: _end(record.tasks.get(task), state)
         for task, state in {**record.tasks, **tasks}.items()
     }
     pending: dict[str, object] = {
@@ -184,3 +184,10 @@ def closed(
         "times": record.times.model_copy(update={"ended": now}),
     }
     return record.changed(state=state, tasks=final, message=message, **{**pending, **update})
+
+
+def _end(old: TaskState | None, new: TaskState) -> TaskState:
+    """The state in which a task ends with its run: done never goes back, what has not ended is skipped."""
+    if old is TaskState.DONE:
+        return old
+    return new if new.final else TaskState.SKIPPED

@@ -66,7 +66,7 @@ class ViewReader:
             status=status,
             markers=markers,
             reports=reports,
-            waited=self._waited(record),
+            waited=self.waited(record),
             in_flight=in_flight,
         )
 
@@ -90,16 +90,21 @@ class ViewReader:
                 reports |= self._store.reports(record.id, task)
         return frozenset(markers), reports
 
-    def _waited(self, record: RunRecord) -> dict[str, float]:
-        """Seconds since this process first saw each wait, on the monotonic clock."""
+    def waited(self, record: RunRecord) -> dict[str, float]:
+        """Give by task the seconds for which the marker of its merge has been awaited.
+
+        What the record said when this process first heard of the wait, and from then on the monotonic clock: a step of the wall clock
+        moves nothing. Told of a record right after it was written, it starts at once.
+        """
         now = self._clock.monotonic()
         current = {(record.id, task) for task in record.merge_pending}
         for key in [key for key in self._awaited if key[0] == record.id and key not in current]:
             del self._awaited[key]
-        return {
-            task: now - self._awaited.setdefault((record.id, task), now)
-            for task in record.merge_pending
-        }
+        waited = {}
+        for task, since in record.merge_pending.items():
+            began = now - max(0.0, self._clock.wall() - since)
+            waited[task] = now - self._awaited.setdefault((record.id, task), began)
+        return waited
 
 
 def _may_have_merged(task: str, status: BackendStatus | Gone | None) -> bool:

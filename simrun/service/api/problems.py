@@ -1,0 +1,93 @@
+"""Errors as problem documents (RFC 9457): what is wrong, with which field and value, and what to do."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+from pydantic import ValidationError
+
+from simrun.base import errors
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+CONTENT_TYPE = "application/problem+json"
+
+_STATUS: tuple[tuple[type[Exception], int, str], ...] = (
+    (errors.InvalidInput, 422, "invalid input"),
+    (errors.NotFound, 404, "not found"),
+    (errors.Conflict, 409, "conflict"),
+    (errors.Locked, 409, "held by another process"),
+    (errors.BackendUnavailable, 503, "the backend can't be reached now"),
+    (errors.BackendError, 502, "the backend refused"),
+    (errors.DamagedRecord, 500, "a record can't be read"),
+    (errors.SimrunError, 500, "error"),
+    (TimeoutError, 503, "the store does not answer now"),
+    (OSError, 503, "the store does not answer now"),
+)
+
+
+def problem(status: int, title: str, detail: str = "", **more: Any) -> web.Response:
+    """Make a problem document as a response."""
+    body = {"type": "about:blank", "title": title, "status": status, "detail": detail, **more}
+    return web.Response(
+        status=status,
+        text=json.dumps({key: value for key, value in body.items() if value not in ("", None)}),
+        content_type=CONTENT_TYPE,
+    )
+
+
+def of_exception(error: Exception) -> web.Response | None:
+    """Give the problem document of an expected error; None for one that is a bug."""
+    if isinstance(error, ValidationError):
+        found = [
+            {"field": ".".join(map(str, item["loc"])), "message": item["msg"]}
+            for item in error.errors()
+        ]
+        return problem(422, "invalid input", f"{len(found)} problems", errors=found)
+    if isinstance(error, errors.InvalidInput):
+        listed = [
+            {
+                key: value
+                for key, value in (
+                    ("field", item.field),
+                    ("message", item.message),
+                    ("value", item.value),
+                    ("remedy", item.remedy),
+                    ("place", item.place),
+                )
+                if value
+            }
+            for item in error.problems
+        ]
+        return problem(422, "invalid input", str(error), errors=listed)
+    for kind, status, title in _STATUS:
+        if isinstance(error, kind):
+            return problem(status, title, str(error))
+    return None
+
+
+@web.middleware
+async def problems(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Turn every error into a problem document; a bug is logged with its trace and told as 500 without it."""
+    try:
+        return await handler(request)
+    except web.HTTPException as error:
+        if error.status < 400:
+            raise
+        detail = error.text if error.text and not error.text.startswith(f"{error.status}") else ""
+        answer = problem(error.status, error.reason.lower(), detail or "")
+        if "Allow" in error.headers:
+            answer.headers["Allow"] = error.headers["Allow"]
+        return answer
+    except Exception as error:
+        answer_or_none = of_exception(error)
+        if answer_or_none is None:
+            log.exception("%s %s failed", request.method, request.path)
+            return problem(500, "internal error", "this is a bug in simrun; its log has the trace")
+        return answer_or_none

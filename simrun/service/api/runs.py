@@ -1,0 +1,200 @@
+"""/api/v1/runs: submit, list, look, cancel, retry, and the stream of a run's changes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import aiofiles
+from aiohttp import BodyPartReader, web
+
+from simrun.base.errors import InvalidInput, NotFound
+from simrun.model.record import RunRecord, RunState
+from simrun.model.workflow import Submission
+from simrun.service.progress import RunProgress
+from simrun.service.session import Session
+
+SESSION = web.AppKey("session", Session)
+PING_S = 15.0
+"""Longest silence of a stream: proxies cut idle connections, most after 60 s."""
+PAGE = 50
+PAGE_MAX = 500
+FILES_MAX = 1000
+
+routes = web.RouteTableDef()
+
+
+def run_body(record: RunRecord) -> dict[str, Any]:
+    """Give a run as the API tells it."""
+    return record.model_dump(mode="json", exclude={"epoch", "attempt_base", "fingerprint"})
+
+
+def progress_body(progress: RunProgress) -> dict[str, Any]:
+    """Give how far a run is as the API tells it."""
+    return asdict(progress)
+
+
+@routes.post("/api/v1/runs")
+async def submit(request: web.Request) -> web.Response:
+    """Submit: JSON {submission, id?}, or multipart/form-data with a part `submission` and files named by their path.
+
+    201 for a new run, 200 for one that exists with the same submission.
+    """
+    session = request.app[SESSION]
+    with tempfile.TemporaryDirectory(prefix="simrun-upload-") as directory:
+        base = Path(directory)
+        if request.content_type == "multipart/form-data":
+            body = await _multipart(request, base)
+        else:
+            body = await _json(request)
+        submission = Submission.model_validate(body.get("submission"))
+        run_id = body.get("id")
+        if run_id is not None and not isinstance(run_id, str):
+            raise InvalidInput.one("id", "must be text", value=run_id)
+        known = await _state(session, run_id) if run_id else None
+        run_id = await session.submit(submission, base, run_id)
+    record = await session.record(run_id)
+    return web.json_response(
+        run_body(record),
+        status=200 if known else 201,
+        headers={"Location": f"/api/v1/runs/{run_id}"},
+    )
+
+
+async def _state(session: Session, run_id: str) -> RunState | None:
+    with contextlib.suppress(NotFound):
+        return (await session.record(run_id)).state
+    return None
+
+
+async def _json(request: web.Request) -> dict[str, Any]:
+    try:
+        body = await request.json()
+    except (ValueError, UnicodeDecodeError) as error:
+        raise InvalidInput.one("", f"the body is no JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise InvalidInput.one("", "the body must be an object", value=type(body).__name__)
+    return body
+
+
+async def _multipart(request: web.Request, base: Path) -> dict[str, Any]:
+    """Read the parts; files are streamed to `base` under their own relative paths."""
+    body: dict[str, Any] = {}
+    count = 0
+    async for part in await request.multipart():
+        if not isinstance(part, BodyPartReader):
+            raise InvalidInput.one("", "a part must not be multipart itself")
+        if part.name in ("submission", "id"):
+            text = (await part.read(decode=True)).decode()
+            body[part.name] = json.loads(text) if part.name == "submission" else text
+            continue
+        count += 1
+        if count > FILES_MAX:
+            raise InvalidInput.one(
+                "file", f"more than {FILES_MAX} files", remedy="put data into a snapshot"
+            )
+        target = _beneath(base, part.filename or "")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        async with aiofiles.open(target, "wb") as file:
+            while chunk := await part.read_chunk(2**16):
+                await file.write(chunk)
+    return body
+
+
+def _beneath(base: Path, name: str) -> Path:
+    parts = Path(name).parts
+    if not parts or Path(name).is_absolute() or ".." in parts or "\0" in name:
+        raise InvalidInput.one("file", "must have a relative path as its file name", value=name)
+    return base.joinpath(*parts)
+
+
+@routes.get("/api/v1/runs")
+async def list_runs(request: web.Request) -> web.Response:
+    """List runs, newest id first: ?limit=50&state=running,failed&group=g&cursor=…."""
+    session = request.app[SESSION]
+    limit = _limit(request)
+    states = [part for part in request.query.get("state", "").split(",") if part]
+    if unknown := [state for state in states if state not in set(RunState)]:
+        known = ", ".join(RunState)
+        raise InvalidInput.one("state", f"must be of {known}", value=unknown[0])
+    rows = await session.rows(
+        limit=limit + 1,
+        before=request.query.get("cursor") or None,
+        states=states,
+        group=request.query.get("group"),
+    )
+    more = len(rows) > limit
+    return web.json_response(
+        {
+            "runs": [asdict(row) for row in rows[:limit]],
+            "cursor": rows[limit - 1].id if more else None,
+        }
+    )
+
+
+def _limit(request: web.Request) -> int:
+    text = request.query.get("limit", str(PAGE))
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= PAGE_MAX:
+        raise InvalidInput.one("limit", f"must be a number from 1 to {PAGE_MAX}", value=text)
+    return int(text)
+
+
+@routes.get("/api/v1/runs/{run}")
+async def show(request: web.Request) -> web.Response:
+    """Give the record of a run."""
+    return web.json_response(run_body(await request.app[SESSION].record(request.match_info["run"])))
+
+
+@routes.get("/api/v1/runs/{run}/progress")
+async def progress(request: web.Request) -> web.Response:
+    """Give how far a run is."""
+    found = await request.app[SESSION].progress(request.match_info["run"])
+    return web.json_response(progress_body(found))
+
+
+@routes.post("/api/v1/runs/{run}/cancel")
+async def cancel(request: web.Request) -> web.Response:
+    """Cancel a run; one that has ended is told as it is."""
+    session, run_id = request.app[SESSION], request.match_info["run"]
+    await session.cancel(run_id)
+    return web.json_response(run_body(await session.record(run_id)))
+
+
+@routes.post("/api/v1/runs/{run}/retry")
+async def retry(request: web.Request) -> web.Response:
+    """Start the next round of an ended run."""
+    session, run_id = request.app[SESSION], request.match_info["run"]
+    return web.json_response(run_body(await session.retry(run_id)), status=202)
+
+
+@routes.get("/api/v1/runs/{run}/events")
+async def events(request: web.Request) -> web.StreamResponse:
+    """Stream how far a run is: a snapshot at once, each change, a comment at the latest each 15 s, `end` at its end."""
+    session, run_id = request.app[SESSION], request.match_info["run"]
+    await session.record(run_id)  # 404 before the stream begins
+    response = web.StreamResponse(
+        headers={
+            "Content-Type": "text/event-stream",
+            "Cache-Control": "no-cache",
+            "X-Accel-Buffering": "no",
+        }
+    )
+    await response.prepare(request)
+    last: RunProgress | None = None
+    while True:
+        try:
+            item = await session.next_update(run_id, last, PING_S)
+        except TimeoutError:
+            await response.write(b": ping\n\n")
+            continue
+        if item is None:
+            break
+        last = item
+        data = json.dumps(progress_body(item), separators=(",", ":"))
+        await response.write(f"event: run\ndata: {data}\n\n".encode())
+    await response.write(b"event: end\ndata: {}\n\n")
+    return response
