@@ -1,6 +1,8 @@
 """The programs of the harness: simrun-worker, simrun-merge and simrun-exec. One attempt each, from its start to its exit code.
 
 Order of life: what the attempt is told, what earlier attempts left behind, heartbeat, inputs, the work, the report.
+
+What a first unit doesn't need is imported where it is used: every worker of a campaign starts through this module.
 """
 
 from __future__ import annotations
@@ -9,25 +11,24 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from simrun.worker import cgroup, environment, evidence, report, settings, staging, trees
+from simrun.worker import cgroup, environment, evidence, settings, staging, trees
 from simrun.worker.child import Runner
 from simrun.worker.endings import AttemptError, StoreError
 from simrun.worker.environment import Environment
-from simrun.worker.execute import execute as execute_task
 from simrun.worker.heartbeat import Heartbeat, Ticker
 from simrun.worker.job import Job
 from simrun.worker.ledger import LedgerView
 from simrun.worker.log import Log
-from simrun.worker.merge import is_merged
-from simrun.worker.merge import merge as merge_units
-from simrun.worker.processes import TreeMeter
+from simrun.worker.output import is_merged
 from simrun.worker.protocol import ROLE_BASE, ROLE_EXEC, ROLE_MERGE, Exit
-from simrun.worker.records import read_record
 from simrun.worker.stopping import Stopper
 from simrun.worker.unit_source import open_table
-from simrun.worker.work import UnitWorker, check_failures
+from simrun.worker.work import UnitWorker
+
+if TYPE_CHECKING:
+    from simrun.worker import processes
 
 _SAMPLE_S = 0.5
 
@@ -121,7 +122,9 @@ class Attempt:
             runner = Runner(self.log, self.stopper, self.meter.oom_kills)
             job = Job(env, told, inputs, scratch, runner, self.memory)
             if env.role == ROLE_EXEC:
-                execute_task(job)
+                from simrun.worker.execute import execute
+
+                execute(job)
             else:
                 self._split(job)
         finally:
@@ -138,9 +141,11 @@ class Attempt:
             unit_worker.work(coordinate=self.env.role == ROLE_BASE)
         if self.env.role not in (ROLE_BASE, ROLE_MERGE):
             return
-        check_failures(job, view, table.count, read_record)
+        from simrun.worker import merge
+
+        merge.check_failures(job, view, table.count)
         if self.env.role == ROLE_MERGE or self.env.merge:
-            merge_units(job, table, view)
+            merge.merge(job, table, view)
             self.merged = True
 
     def _clear(self, scratch: Path) -> None:
@@ -153,6 +158,8 @@ class Attempt:
             self.log.say(f"the scratch directory could not be cleared: {error}")
 
     def _report(self, error: AttemptError | None) -> int:
+        from simrun.worker import report
+
         code = int(error.code) if error else int(Exit.DONE)
         memory = self.meter.memory_use()
         if error is None and memory["oom_kills"]:
@@ -174,7 +181,7 @@ class Attempt:
         return code
 
 
-def measure(env: Environment) -> tuple[int | None, cgroup.Meter | TreeMeter]:
+def measure(env: Environment) -> tuple[int | None, cgroup.Meter | processes.TreeMeter]:
     """Give the memory of this attempt in bytes, and what measures it: its own cgroup, else its processes."""
     group = cgroup.find()
     if group is not None:
@@ -183,7 +190,9 @@ def measure(env: Environment) -> tuple[int | None, cgroup.Meter | TreeMeter]:
             return limit, cgroup.Meter(group)
         if env.memory is not None and group.is_of(env.memory):
             return env.memory, cgroup.Meter(group)
-    return env.memory, TreeMeter(env.memory)
+    from simrun.worker import processes
+
+    return env.memory, processes.TreeMeter(env.memory)
 
 
 def _scratch(env: Environment) -> Path:

@@ -15,18 +15,15 @@ from simrun.worker import files, merge_kinds, protocol, results, trees
 from simrun.worker.endings import SimulationError, StoreError
 from simrun.worker.job import Job, Ran
 from simrun.worker.ledger import LedgerView
-from simrun.worker.output import TEMPORARY, check_outputs, put_in_place, sweep
-from simrun.worker.protocol import MERGE_MARKER, RESULT, TaskDir
-from simrun.worker.records import ComputedUnit, GivenUpUnit, MergedUnits
+from simrun.worker.output import TEMPORARY, check_outputs, is_merged, put_in_place, sweep
+from simrun.worker.protocol import MERGE_MARKER, RESULT
+from simrun.worker.records import ComputedUnit, GivenUpUnit, MergedUnits, read_record
 from simrun.worker.units import UnitTable
+
+_SHOWN_FAILURES = 5
 
 UNITS_JSON = "SIMRUN_UNITS_JSON"
 """Variable of a merge command: the file that lists the units."""
-
-
-def is_merged(task_dir: TaskDir) -> bool:
-    """Whether the output of a task has its marker; asked by listings, since a lookup may be answered from a cache."""
-    return files.listed(task_dir.root, task_dir.out.name, MERGE_MARKER)
 
 
 def merge(job: Job, table: UnitTable, view: LedgerView) -> None:
@@ -62,6 +59,27 @@ def merge(job: Job, table: UnitTable, view: LedgerView) -> None:
         "pod_uid": job.env.pod_uid,
     }
     files.create(task_dir.out / MERGE_MARKER, files.encode(marker))
+
+
+def check_failures(job: Job, view: LedgerView, count: int) -> None:
+    """Raise SimulationError when more units were given up than the task allows; it names the first of them and why."""
+    failed = view.failed()
+    allowed = job.settings.failures_allowed
+    limit = allowed * count if isinstance(allowed, float) else allowed
+    if len(failed) <= limit:
+        return
+    texts: list[str] = []
+    tail: list[str] = []
+    for claim in failed[:_SHOWN_FAILURES]:
+        record = read_record(job.env.task_dir.failed / claim.name)
+        texts.append(f"unit {claim.unit} ({record.get('key') or '-'}): {record.get('message')}")
+        tail = tail or list(record.get("tail") or [])
+    if len(failed) > len(texts):
+        texts.append(f"and {len(failed) - len(texts)} more")
+    allows = "none may" if not limit else f"at most {limit:g} may"
+    raise SimulationError(
+        f"{len(failed)} of {count} units failed, {allows}: {'; '.join(texts)}", tail
+    )
 
 
 def ranges(numbers: list[int]) -> list[list[int]]:

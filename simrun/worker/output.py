@@ -11,9 +11,15 @@ from typing import Final
 from simrun.worker import files, trees
 from simrun.worker.endings import SimulationError
 from simrun.worker.job import Job
+from simrun.worker.protocol import MERGE_MARKER, TaskDir
 
 TEMPORARY: Final = "out.tmp."
 """How the directories begin that are on their way to out/ or from there; they lie beside it."""
+
+
+def is_merged(task_dir: TaskDir) -> bool:
+    """Whether the output of a task has its marker; asked by listings, since a lookup may be answered from a cache."""
+    return files.listed(task_dir.root, task_dir.out.name, MERGE_MARKER)
 
 
 def check_outputs(job: Job, out: Path) -> None:

@@ -8,24 +8,21 @@ memory, where another worker would only be killed as well.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from simrun.worker import files, protocol, trees
 from simrun.worker.claims import Claim, Holder
 from simrun.worker.compute import Computed, compute
-from simrun.worker.endings import MemoryKillError, SimulationError
+from simrun.worker.endings import MemoryKillError
 from simrun.worker.heartbeat import Ticker, Watcher
 from simrun.worker.job import Job
-from simrun.worker.ledger import Ledger, LedgerView, failure_record
+from simrun.worker.ledger import Ledger, failure_record
 from simrun.worker.protocol import HEARTBEAT_S, UNIT_RECORD
 from simrun.worker.units import Unit, UnitTable
 
 _LOOK_S = 1.0
 """How often a coordinator that has nothing to do looks for units that became free."""
-
-_SHOWN_FAILURES = 5
 
 
 class UnitWorker:
@@ -188,24 +185,3 @@ class Takeover:
         for name in sorted(names):
             if count := self._ledger.release_all_of(name):
                 self._job.runner.log.say(f"freed {count} units of {name}, {why}")
-
-
-def check_failures(job: Job, view: LedgerView, count: int, read: Callable[[Path], Any]) -> None:
-    """Raise SimulationError when more units were given up than the task allows; it names the first of them and why."""
-    failed = view.failed()
-    allowed = job.settings.failures_allowed
-    limit = allowed * count if isinstance(allowed, float) else allowed
-    if len(failed) <= limit:
-        return
-    texts: list[str] = []
-    tail: list[str] = []
-    for claim in failed[:_SHOWN_FAILURES]:
-        record = read(job.env.task_dir.failed / claim.name) or {}
-        texts.append(f"unit {claim.unit} ({record.get('key') or '-'}): {record.get('message')}")
-        tail = tail or list(record.get("tail") or [])
-    if len(failed) > len(texts):
-        texts.append(f"and {len(failed) - len(texts)} more")
-    allows = "none may" if not limit else f"at most {limit:g} may"
-    raise SimulationError(
-        f"{len(failed)} of {count} units failed, {allows}: {'; '.join(texts)}", tail
-    )
