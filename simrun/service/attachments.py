@@ -26,48 +26,83 @@ class Attachment:
     target: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Reference:
+    """Where a submission names a local file: the field, the name as written, and where it goes in the run."""
+
+    field: str
+    name: str
+    target: str
+
+
 def attachments_of(submission: Submission, base: Path) -> list[Attachment]:
     """Find what a submission refers to, relative to `base`, the directory of its workflow file.
 
-    Raises InvalidInput with everything that is missing.
+    Modules beside a plugin file that it imports come along. Raises InvalidInput with everything that is missing.
     """
     found: dict[str, Attachment] = {}
     problems: list[Problem] = []
-
-    def add(field: str, name: str, target: str) -> None:
-        source = base / name
-        if source.exists():
-            found.setdefault(target, Attachment(source, target))
-        else:
+    for item in _references(submission):
+        source = base / item.name
+        if not _is_beneath(item.target):
+            remedy = "put it beside the workflow file"
+            problems.append(
+                Problem(
+                    item.field, "is outside of the workflow's directory", repr(item.name), remedy
+                )
+            )
+        elif not source.exists():
             remedy = f"paths are relative to the workflow file, in {base}"
-            problems.append(Problem(field, "no such file", repr(name), remedy))
-
-    for name, task_type in submission.types.items():
-        for field, path in _code_files(name, task_type):
-            add(field, path, f"code/{path}")
-            for sibling in _siblings(base / path):
-                relative = sibling.relative_to(base)
-                found.setdefault(f"code/{relative}", Attachment(sibling, f"code/{relative}"))
-        if task_type.split and task_type.split.units.table:
-            table = task_type.split.units.table
-            add(f"types.{name}.split.units.table", table, f"code/{table}")
-    for task_id, task in submission.workflow.tasks.items():
-        for port, source in task.sources.items():
-            if source.kind == "file":
-                add(f"tasks.{task_id}.inputs.{port}", source.path, f"tasks/{task_id}/in/{port}")
-    problems += [
-        Problem(
-            "",
-            "is outside of the workflow's directory",
-            item.target,
-            "put it beside the workflow file",
-        )
-        for item in found.values()
-        if ".." in Path(item.target).parts or Path(item.target).is_absolute()
-    ]
+            problems.append(Problem(item.field, "no such file", repr(item.name), remedy))
+        else:
+            found.setdefault(item.target, Attachment(source, item.target))
+            if source.suffix == ".py":
+                for sibling in _siblings(source):
+                    target = f"code/{sibling.relative_to(base)}"
+                    found.setdefault(target, Attachment(sibling, target))
     if problems:
         raise InvalidInput(problems)
     return list(found.values())
+
+
+def uploaded_attachments(submission: Submission, directory: Path) -> list[Attachment]:
+    """Find the same among files that came with a request, stored in `directory` under their targets.
+
+    Only what was uploaded counts: the paths in the submission are the client's, and are never opened here. Raises InvalidInput.
+    """
+    problems = [
+        Problem(
+            item.field, "was not uploaded", repr(item.name), f"send it as the file {item.target}"
+        )
+        for item in _references(submission)
+        if not _is_beneath(item.target) or not (directory / item.target).exists()
+    ]
+    if problems:
+        raise InvalidInput(problems)
+    wanted = {item.target for item in _references(submission)}
+    code = {
+        str(path.relative_to(directory))
+        for path in (directory / "code").rglob("*")
+        if path.is_file()
+    }
+    return [Attachment(directory / target, target) for target in sorted(wanted | code)]
+
+
+def _references(submission: Submission) -> Iterator[_Reference]:
+    for name, task_type in submission.types.items():
+        for field, path in _code_files(name, task_type):
+            yield _Reference(field, path, f"code/{path}")
+        if task_type.split and (table := task_type.split.units.table):
+            yield _Reference(f"types.{name}.split.units.table", table, f"code/{table}")
+    for task_id, task in submission.workflow.tasks.items():
+        for port, source in task.sources.items():
+            if source.kind == "file":
+                field = f"tasks.{task_id}.inputs.{port}"
+                yield _Reference(field, source.path, f"tasks/{task_id}/in/{port}")
+
+
+def _is_beneath(target: str) -> bool:
+    return ".." not in Path(target).parts and not Path(target).is_absolute()
 
 
 def attach(run: RunDir, attachments: list[Attachment]) -> None:

@@ -21,7 +21,7 @@ from simrun.base.clock import Clock, SystemClock
 from simrun.base.errors import BackendUnavailable, Conflict
 from simrun.model.record import RunRecord
 from simrun.model.workflow import Submission
-from simrun.service.attachments import attachments_of
+from simrun.service.attachments import Attachment
 from simrun.service.controller import Controller
 from simrun.service.index import IndexedRunStore, IndexRow, RunIndex
 from simrun.service.progress import ProgressReader, RunProgress
@@ -56,15 +56,16 @@ class Session:
         self._submissions: dict[str, Submission] = {}
         self._changes = asyncio.Condition()
 
-    async def submit(self, submission: Submission, base: Path, run_id: str | None = None) -> str:
-        """Make a run exist and start its submission; its id. `base` is the directory of the workflow file.
+    async def submit(
+        self, submission: Submission, attachments: Sequence[Attachment], run_id: str | None = None
+    ) -> str:
+        """Make a run exist, with the local files it refers to, and start its submission; its id.
 
-        Raises InvalidInput for what is missing, Conflict for an id that stands for something else.
+        Raises InvalidInput for an id that can't be one, Conflict for one that stands for something else.
         """
         now = self._clock.wall()
         record = new_record(submission, run_id or ids.new_run_id(now), now)
-        attachments = await self._pool.run(attachments_of, submission, base)
-        there = await self._pool.run(create_run, self.store, record, submission, attachments)
+        there = await self._pool.run(create_run, self.store, record, submission, list(attachments))
         if not there.state.terminal:
             self._controller.start_submission(there.id, self._controller.resume or _no_job)
         return there.id

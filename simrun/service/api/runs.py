@@ -15,6 +15,7 @@ from aiohttp import BodyPartReader, web
 from simrun.base.errors import InvalidInput, NotFound
 from simrun.model.record import RunRecord, RunState
 from simrun.model.workflow import Submission
+from simrun.service.attachments import uploaded_attachments
 from simrun.service.progress import RunProgress
 from simrun.service.session import Session
 
@@ -56,7 +57,8 @@ async def submit(request: web.Request) -> web.Response:
         if run_id is not None and not isinstance(run_id, str):
             raise InvalidInput.one("id", "must be text", value=run_id)
         known = await _state(session, run_id) if run_id else None
-        run_id = await session.submit(submission, base, run_id)
+        attachments = await session.in_pool(uploaded_attachments, submission, base)
+        run_id = await session.submit(submission, attachments, run_id)
     record = await session.record(run_id)
     return web.json_response(
         run_body(record),
