@@ -1,7 +1,8 @@
 """Fixtures of the tests that run on a real cluster. They start nothing: `make cluster-up` does.
 
-Without a cluster a test that was asked for fails with the remedy; it is never skipped. SIMRUN_TEST_KUBECONFIG names
-another cluster than the one in tests/cluster; README.md says what that one must have.
+Without a cluster a test that was asked for fails with the remedy; it is never skipped.
+SIMRUN_TEST_KUBECONFIG names another cluster than the one in tests/cluster; README.md says what that
+one must have.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ REMEDY = "run `make cluster-up`, or name another cluster in SIMRUN_TEST_KUBECONF
 
 @dataclass(frozen=True)
 class Kubectl:
-    """kubectl against the tests' cluster and namespace; raises ClusterError with its standard error."""
+    """kubectl against the tests' cluster and namespace; raises ClusterError with its standard
+    error.
+    """
 
     program: Path
     kubeconfig: Path
@@ -114,7 +117,9 @@ def store_dir(kubeconfig: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def worker_image(kubeconfig: Path) -> str:
-    """The image with this working tree's harness in it, renewed in the cluster first if simrun changed."""
+    """The image with this working tree's harness in it, renewed in the cluster first if simrun
+    changed.
+    """
     if _foreign() is None:
         run(HERE / "images", "worker")
         return layout.WORKER_IMAGE

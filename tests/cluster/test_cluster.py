@@ -42,7 +42,9 @@ def probe(run: str, image: str, pod_uid: int) -> dict[str, Any]:
 
 
 def bare_pod(run: str, image: str, pod_uid: int, script: str) -> dict[str, Any]:
-    """A pod that Pod Security "restricted" admits, outside Argo and Kueue, with the run's folder and the snapshots."""
+    """A pod that Pod Security "restricted" admits, outside Argo and Kueue, with the run's folder
+    and the snapshots.
+    """
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -211,7 +213,9 @@ def test_a_taint_evicts_pods_of_runs_and_no_controller(
 
 
 def others(kubectl: Kubectl) -> set[str]:
-    """The uids of the pods of other namespaces: what a cluster's controllers run in, if they run in pods at all."""
+    """The uids of the pods of other namespaces: what a cluster's controllers run in, if they run in
+    pods at all.
+    """
     pods = kubectl.get("pods", "--all-namespaces")["items"]
     return {
         pod["metadata"]["uid"] for pod in pods if pod["metadata"]["namespace"] != kubectl.namespace

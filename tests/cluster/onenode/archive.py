@@ -1,8 +1,10 @@
-"""Container images without a container engine: layers packed from folders, and archives that containerd imports.
+"""Container images without a container engine: layers packed from folders, and archives that
+containerd imports.
 
-An image is a list of layers, each an uncompressed tar known by its digest. The archive follows the OCI image layout, so
-that it may leave out the layers containerd has already: renewing one small layer of a large image takes a second. Packing
-is deterministic (sorted names, one time stamp, root as owner), so an unchanged folder is an unchanged image.
+An image is a list of layers, each an uncompressed tar known by its digest. The archive follows the
+OCI image layout, so that it may leave out the layers containerd has already: renewing one small
+layer of a large image takes a second. Packing is deterministic (sorted names, one time stamp, root
+as owner), so an unchanged folder is an unchanged image.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ class Layer:
 
 @dataclass(frozen=True)
 class Image:
-    """An image by its name; `manifest` and `config` are the encoded documents, whose digests name them."""
+    """An image by its name; `manifest` and `config` are the encoded documents, whose digests name
+    them.
+    """
 
     name: str
     manifest: bytes
@@ -103,7 +107,9 @@ def pack(tree: Path, path: Path) -> Layer:
 
 
 def cached(path: Path) -> Layer | None:
-    """Return the layer that `pack` left at `path`, or None. The digest is written last, so it vouches for the tar."""
+    """Return the layer that `pack` left at `path`, or None. The digest is written last, so it
+    vouches for the tar.
+    """
     note = path.with_name(f"{path.name}.digest")
     if not (note.exists() and path.exists()):
         return None
@@ -144,7 +150,9 @@ def _descriptor(kind: str, digest: str, size: int) -> dict[str, Any]:
 
 
 def export(image: Image, out: Path, without: Collection[str] = ()) -> None:
-    """Write `image` as an archive that `ctr images import` takes, leaving out the layers whose digests are in `without`."""
+    """Write `image` as an archive that `ctr images import` takes, leaving out the layers whose
+    digests are in `without`.
+    """
     index = {
         "schemaVersion": 2,
         "manifests": [

@@ -76,7 +76,9 @@ def start(packed: Sequence[Image]) -> None:
 
 
 def stop() -> None:
-    """Stop what runs of the cluster and forget its state; programs, images and keys stay. Right after any crash, too."""
+    """Stop what runs of the cluster and forget its state; programs, images and keys stay. Right
+    after any crash, too.
+    """
     for name in ("kueue", "workflow-controller", "kube-controller-manager", "kube-scheduler"):
         daemons.stop(name)
     node.end_pods()
@@ -88,7 +90,9 @@ def stop() -> None:
 
 
 def up(_argv: Sequence[str]) -> int:
-    """Build what is missing and start the cluster, or renew the images and objects of one that runs; print KUBECONFIG."""
+    """Build what is missing and start the cluster, or renew the images and objects of one that
+    runs; print KUBECONFIG.
+    """
     require_root()
     os.umask(0o022)
     with exclusive():
@@ -132,7 +136,9 @@ def status(_argv: Sequence[str]) -> int:
 
 
 def env(_argv: Sequence[str]) -> int:
-    """Print shell lines that put this cluster's kubectl and argo on PATH: eval "$(tests/cluster/env)"."""
+    """Print shell lines that put this cluster's kubectl and argo on PATH: eval
+    "$(tests/cluster/env)".
+    """
     folders = (layout.kubectl().parent, layout.program("argo", "argo").parent)
     print(f"export KUBECONFIG={layout.KUBECONFIG}")
     print(f"export SIMRUN_TEST_STORE={layout.STORE}")

@@ -33,7 +33,8 @@ def start_api() -> None:
         "etcd",
         layout.program("etcd", "etcd"),
         *(f"--data-dir={layout.RUN / 'etcd'}", "--log-level=warn"),
-        # Its state is thrown away with the cluster; syncing it would only slow down the machine's other work
+        # Its state is thrown away with the cluster; syncing it would only slow down the machine's
+        # other work
         "--unsafe-no-fsync",
         *(
             f"--listen-client-urls={_ETCD}",
@@ -50,7 +51,7 @@ def start_api() -> None:
             f"--advertise-address={layout.NODE_ADDRESS}",
         ),
         f"--service-cluster-ip-range={layout.SERVICE_RANGE}",
-        *("--authorization-mode=Node,RBAC", "--allow-privileged"),
+        *("--authorization-mode=Node,RBAC", "--anonymous-auth=false", "--allow-privileged"),
         f"--tls-cert-file={keys.path('apiserver.crt')}",
         f"--tls-private-key-file={keys.path('apiserver.key')}",
         f"--client-ca-file={keys.path('ca.crt')}",
@@ -76,11 +77,15 @@ def start_controllers() -> None:
         f"--kubeconfig={layout.KUBECONFIG}",
         f"--service-account-private-key-file={keys.path('service-accounts.key')}",
         f"--root-ca-file={keys.path('ca.crt')}",
-        *("--use-service-account-credentials", "--leader-elect=false"),
+        *("--use-service-account-credentials", "--leader-elect=false", "--bind-address=127.0.0.1"),
         f"--cluster-cidr={layout.POD_RANGE}",
         # Claims are bound by a resync; its 15 s would be half of the cluster's start
         "--pvclaimbinder-sync-period=1s",
         # The bridge hands out the pods' addresses
         "--controllers=*,-node-ipam-controller",
     )
-    _kubernetes("kube-scheduler", f"--kubeconfig={layout.KUBECONFIG}", "--leader-elect=false")
+    _kubernetes(
+        "kube-scheduler",
+        f"--kubeconfig={layout.KUBECONFIG}",
+        *("--leader-elect=false", "--bind-address=127.0.0.1"),
+    )

@@ -1,8 +1,9 @@
 """The processes of the cluster: started in sessions of their own, found again by what they are.
 
-There are no pid files, so none can be stale after a crash or a reboot: a process belongs to this cluster when its command
-line begins with the path of a program in this cluster's own folder (for containerd, which is the machine's: when it names
-this cluster's configuration file). Nothing else is ever sent a signal.
+There are no pid files, so none can be stale after a crash or a reboot: a process belongs to this
+cluster when its command line begins with the path of a program in this cluster's own folder (for
+containerd, which is the machine's: when it names this cluster's configuration file). Nothing else
+is ever sent a signal.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 from onenode import layout
 from onenode.shell import ClusterError, run
 
-# In the order in which `down` stops them: what makes work first, what keeps state last
+# All that a healthy cluster runs outside pods; shims come and go with the pods
 NAMES = (
     "kueue",
     "workflow-controller",
@@ -29,7 +30,8 @@ NAMES = (
     "containerd",
 )
 
-# Argo's controller waits for its queues without end when asked to stop; nothing here has state worth waiting for longer
+# Argo's controller waits for its queues without end when asked to stop; nothing here has state
+# worth waiting for longer
 _PATIENCE_S = 3.0
 
 
@@ -59,12 +61,18 @@ def find(name: str) -> list[int]:
 
 
 def start(name: str, *argv: str | Path, env: dict[str, str] | None = None) -> None:
-    """Start a process that outlives this script, its output in the cluster's log folder."""
+    """Start a process that outlives this script, its output in the cluster's log folder.
+
+    Proxy settings of the shell are kept from it: everything it talks to is on this machine.
+    """
+    inherited = {
+        key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")
+    }
     layout.LOGS.mkdir(parents=True, exist_ok=True)
     with (layout.LOGS / f"{name}.log").open("ab") as log:
         process = subprocess.Popen(
             [str(a) for a in argv],
-            env={**os.environ, **(env or {})},
+            env={**inherited, **(env or {})},
             cwd=layout.RUN,
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -113,7 +121,9 @@ def _signal(pid: int, number: signal.Signals) -> None:
 
 
 def in_control_group(names: set[str]) -> list[int]:
-    """Return the pids of processes whose control group's last part is one of `names` (container ids)."""
+    """Return the pids of processes whose control group's last part is one of `names` (container
+    ids).
+    """
     found = []
     for entry in os.listdir("/proc"):
         if not entry.isdigit():

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 from onenode.shell import ClusterError, attempt, require_root, run, say
 
-# Package and the program that shows it is there; where none is named, dpkg is asked. A machine with a container engine
-# may have containerd and runc from elsewhere, and Debian's packages would push those out.
+# Package and the program or file that shows it is there; where none is named, dpkg is asked. A
+# machine with a container engine may have containerd and runc from elsewhere, and Debian's packages
+# would push those out.
 PACKAGES = {
     "containerd": "containerd",
     "runc": "runc",
@@ -16,6 +18,7 @@ PACKAGES = {
     "conntrack": "conntrack",
     "busybox-static": None,
     "mmdebstrap": "mmdebstrap",
+    "debian-archive-keyring": "/usr/share/keyrings/debian-archive-keyring.gpg",
     "iproute2": "ip",
     "openssl": "openssl",
 }
@@ -23,7 +26,7 @@ PACKAGES = {
 
 def _present(package: str, shows: str | None) -> bool:
     if shows is not None:
-        return shutil.which(shows) is not None
+        return Path(shows).exists() if shows.startswith("/") else shutil.which(shows) is not None
     return attempt("dpkg-query", "--show", package) and "install ok installed" in run(
         "dpkg-query", "--show", "--showformat", "${Status}", package
     )

@@ -1,8 +1,9 @@
 """The images of the test cluster, and their way into containerd.
 
-registry.test/pause, busybox and argoexec serve the node and Argo; registry.test/simrun-worker is what the pods of runs use:
-Debian's python3 with three layers: the system, the locked scientific packages, and simrun from the working tree. Only the
-last one changes while one works on simrun, and only changed layers are copied into containerd.
+registry.test/pause, busybox and argoexec serve the node and Argo; registry.test/simrun-worker is
+what the pods of runs use: Debian's python3 with three layers: the system, the locked scientific
+packages, and simrun from the working tree. Only the last one changes while one works on simrun, and
+only changed layers are copied into containerd.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ def _key(*parts: str) -> str:
 
 
 def _layer(name: str, key: str, fill: Callable[[Path], None]) -> Layer:
-    """Return the cached layer of that key, or `fill` a folder and pack it; older layers of that name go."""
+    """Return the cached layer of that key, or `fill` a folder and pack it; older layers of that
+    name go.
+    """
     path = layout.IMAGES / f"{name}-{key}.tar"
     found = archive.cached(path)
     if found:
@@ -88,7 +91,9 @@ def _file_digest(path: Path) -> str:
 
 
 def _system_folder() -> Path:
-    """Return the worker image's file system as a folder: the lowest layer, and the Python that compiles the others."""
+    """Return the worker image's file system as a folder: the lowest layer, and the Python that
+    compiles the others.
+    """
     recipe = (layout.VERSIONS["IMAGE_SUITE"], *SYSTEM, str(layout.POD_UID))
     folder = layout.IMAGES / f"system-{_key(*recipe)}"
     if folder.exists():
@@ -125,7 +130,8 @@ def _system() -> Layer:
 
 
 def _compile(tree: Path) -> None:
-    """Compile the Python files of a layer with the image's own Python, since its pods cannot write beside them.
+    """Compile the Python files of a layer with the image's own Python, since its pods cannot write
+    beside them.
 
     Unchecked hashes: a layer has one time stamp for all files, and nobody edits them in place.
     """
@@ -152,7 +158,9 @@ def _compile(tree: Path) -> None:
 
 
 def _pip() -> list[str | Path]:
-    """Return a command that runs pip: this Python's own, or one in a virtual environment made for it."""
+    """Return a command that runs pip: this Python's own, or one in a virtual environment made for
+    it.
+    """
     if attempt(sys.executable, "-m", "pip", "--version"):
         return [sys.executable, "-m", "pip"]
     folder = layout.ROOT / "pip"
@@ -260,7 +268,9 @@ def deliver(images: Sequence[Image]) -> None:
 
 
 def _import(image: Image) -> None:
-    """Import with the layers that are missing; with all of them when containerd collected one in between."""
+    """Import with the layers that are missing; with all of them when containerd collected one in
+    between.
+    """
     stored = set(ctr("content", "ls", "-q").split())
     with tempfile.TemporaryDirectory(dir=layout.IMAGES) as folder:
         path = Path(folder) / "image.tar"

@@ -24,7 +24,9 @@ _DAYS = "3650"
 
 
 def make() -> None:
-    """Make all keys unless they are there. They appear together: the folder is renamed when it is complete."""
+    """Make all keys unless they are there. They appear together: the folder is renamed when it is
+    complete.
+    """
     if layout.PKI.exists():
         return
     layout.ROOT.mkdir(parents=True, exist_ok=True)
@@ -109,7 +111,9 @@ def encoded(name: str) -> str:
 
 
 def kubeconfig(pair: str) -> str:
-    """Return a kubeconfig for the holder of `pair`, with everything in it, so that it may be copied anywhere."""
+    """Return a kubeconfig for the holder of `pair`, with everything in it, so that it may be copied
+    anywhere.
+    """
     cluster = {"server": "https://127.0.0.1:6443", "certificate-authority-data": encoded("ca.crt")}
     user = {
         "client-certificate-data": encoded(f"{pair}.crt"),

@@ -1,4 +1,6 @@
-"""Where the cluster lives on disk, what it is made of, and the names the tests and the scripts share."""
+"""Where the cluster lives on disk, what it is made of, and the names the tests and the scripts
+share.
+"""
 
 from __future__ import annotations
 

@@ -9,7 +9,9 @@ _PIN = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==")
 
 
 def _entries(lock: str) -> dict[str, str]:
-    """Split a lock file into its entries: by normalised name, the pin with its hashes and the comments below it."""
+    """Split a lock file into its entries: by normalised name, the pin with its hashes and the
+    comments below it.
+    """
     entries: dict[str, list[str]] = defaultdict(list)
     name = ""
     for line in lock.splitlines():
@@ -33,8 +35,8 @@ def _required_by(entry: str) -> set[str]:
 def subset(lock: str, wanted: set[str]) -> str:
     """Return the lines of `lock` for `wanted` and all they need, in the lock's order.
 
-    Raises ValueError when a wanted package is not locked. A dependency the comments do not tell is found by pip, which
-    refuses to install anything without a hash beside hashed packages.
+    Raises ValueError when a wanted package is not locked. A dependency the comments do not tell is
+    found by pip, which refuses to install anything without a hash beside hashed packages.
     """
     entries = _entries(lock)
     absent = wanted - entries.keys()

@@ -1,4 +1,6 @@
-"""The one node: containerd, the kubelet and kube-proxy, and everything of theirs that `down` has to clear away."""
+"""The one node: containerd, the kubelet and kube-proxy, and everything of theirs that `down` has to
+clear away.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,8 @@ state = "{_STATE}"
   address = "{layout.CONTAINERD_SOCKET}"
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "registry.test/pause:1"
-  # Without CAP_SYS_RESOURCE runc may not lower a score, and every pod would fail: "can't get final child's PID from pipe"
+  # Without CAP_SYS_RESOURCE runc may not lower a score, and every pod would fail: "can't get final
+  # child's PID from pipe"
   restrict_oom_score_adj = true
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "/usr/lib/cni"
@@ -75,6 +78,7 @@ def _kubelet_configuration() -> dict[str, object]:
             "x509": {"clientCAFile": str(keys.path("ca.crt"))},
         },
         "authorization": {"mode": "Webhook"},
+        "address": layout.NODE_ADDRESS,
         "tlsCertFile": str(keys.path("kubelet.crt")),
         "tlsPrivateKeyFile": str(keys.path("kubelet.key")),
         "containerRuntimeEndpoint": f"unix://{layout.CONTAINERD_SOCKET}",
@@ -85,8 +89,9 @@ def _kubelet_configuration() -> dict[str, object]:
         "resolvConf": "",
         "podLogsDir": str(layout.RUN / "pod-logs"),
         "volumePluginDir": str(layout.RUN / "volume-plugins"),
-        # A full disk or scarce memory of a developer's machine is no reason to evict a test's pods, and images cannot be
-        # pulled again: nothing is collected, nothing is evicted until the very end
+        # A full disk or scarce memory of a developer's machine is no reason to evict a test's pods,
+        # and images cannot be pulled again: nothing is collected, nothing is evicted until the very
+        # end
         "imageGCHighThresholdPercent": 100,
         "imageMinimumGCAge": "1000h",
         "evictionHard": {
@@ -138,6 +143,7 @@ def start_kubelet() -> None:
         layout.program("kubernetes", "kube-proxy"),
         *(f"--kubeconfig={layout.KUBECONFIG}", f"--hostname-override={layout.NODE}"),
         *("--proxy-mode=nftables", f"--cluster-cidr={layout.POD_RANGE}"),
+        "--healthz-bind-address=127.0.0.1:10256",
         # The machine's own limits stay
         "--conntrack-max-per-core=0",
     )
@@ -160,7 +166,9 @@ def wait_until_ready() -> None:
 
 
 def end_pods() -> None:
-    """Delete all pods and give the kubelet a few seconds to take them down in order, network and mounts included."""
+    """Delete all pods and give the kubelet a few seconds to take them down in order, network and
+    mounts included.
+    """
     if not (find("kubelet") and find("containerd")):
         return
     attempt(
@@ -184,11 +192,13 @@ def end_pods() -> None:
 def clear() -> None:
     """End containerd with whatever runs in it, and undo everything the node did to this machine.
 
-    The images stay in containerd when it could be asked to forget its containers; otherwise its content goes too, since
-    what a crash left in it is not worth repairing: importing the images again takes seconds.
+    The images stay in containerd when it could be asked to forget its containers; otherwise its
+    content goes too, since what a crash left in it is not worth repairing: importing the images
+    again takes seconds.
     """
     orderly = _forget_containers()
     ids = {path.name for path in _TASKS.iterdir()} if _TASKS.is_dir() else set()
+    leavings = _leavings(ids)
     namespaces = _network_namespaces()
     daemons.stop("containerd")
     daemons.kill("containerd-shim-runc-v2")
@@ -196,8 +206,8 @@ def clear() -> None:
     mounts = [m for folder in (_KUBELET, _STATE, _CONTENT) for m in mounts_below(folder)]
     for point in [*mounts, *namespaces]:
         attempt("umount", "--lazy", point)
-    for point in namespaces:
-        point.unlink(missing_ok=True)
+    for path in [*namespaces, *leavings]:
+        path.unlink(missing_ok=True)
     _clear_network()
     if not orderly and _CONTENT.exists():
         say(
@@ -223,7 +233,9 @@ def _forget_containers() -> bool:
 
 
 def _network_namespaces() -> list[Path]:
-    """Return the network namespaces that containerd made for this cluster's pods and did not take away."""
+    """Return the network namespaces that containerd made for this cluster's pods and did not take
+    away.
+    """
     found = []
     for point in mounts_below(Path("/run/netns")):
         if not point.name.startswith("cni-"):
@@ -234,6 +246,15 @@ def _network_namespaces() -> list[Path]:
             if f" {network}." in links:
                 found.append(point)
     return found
+
+
+def _leavings(ids: set[str]) -> list[Path]:
+    """Return the files outside the cluster's folder that containers of these ids left when
+    containerd was killed.
+    """
+    sockets = [_TASKS / name / "address" for name in ids]
+    notes = [note for name in ids for note in _CNI_NOTES.glob(f"*-{name}-*")]
+    return [Path(s.read_text().removeprefix("unix://")) for s in sockets if s.exists()] + notes
 
 
 def _clear_network() -> None:

@@ -1,7 +1,8 @@
-"""Argo's workflow controller and Kueue, as processes beside the control plane, and the objects that runs need.
+"""Argo's workflow controller and Kueue, as processes beside the control plane, and the objects that
+runs need.
 
-Neither runs in a pod, so no taint on the node can evict them. Their object definitions come from their own modules, kept
-beside the programs.
+Neither runs in a pod, so no taint on the node can evict them. Their object definitions come from
+their own modules, kept beside the programs.
 """
 
 from __future__ import annotations
@@ -66,13 +67,16 @@ def start_argo() -> None:
             "--executor-image-pull-policy",
             "IfNotPresent",
         ),
-        # The requeue time is the pause between a pod's end and the next one's start; ten seconds is the default
+        # The requeue time is the pause between a pod's end and the next one's start; ten seconds is
+        # the default
         env={"LEADER_ELECTION_DISABLE": "true", "DEFAULT_REQUEUE_TIME": "1s"},
     )
 
 
 def start_kueue() -> None:
-    """Start Kueue; its webhooks are called by URL, since no service of the cluster could lead outside it."""
+    """Start Kueue; its webhooks are called by URL, since no service of the cluster could lead
+    outside it.
+    """
     _KUEUE_METRICS.parent.mkdir(parents=True, exist_ok=True)
     if not os.path.lexists(_KUEUE_METRICS):
         _KUEUE_METRICS.symlink_to(keys.path("kueue"))
@@ -112,7 +116,9 @@ def wait_for_kueue() -> None:
 
 
 def apply_objects() -> None:
-    """Apply Kueue's webhooks, the run store's volumes and what runs need; also on a cluster that runs already."""
+    """Apply Kueue's webhooks, the run store's volumes and what runs need; also on a cluster that
+    runs already.
+    """
     apply(*_webhooks(), *_volumes())
     kubectl("apply", "-f", layout.MANIFESTS / "sims.yaml", "-f", layout.MANIFESTS / "queues.yaml")
     kubectl(
@@ -140,7 +146,9 @@ def _documents(text: str) -> Iterator[dict[str, Any]]:
 
 
 def _webhooks() -> list[dict[str, Any]]:
-    """Return Kueue's webhook configurations for the kinds this cluster has, calling the process by its URL."""
+    """Return Kueue's webhook configurations for the kinds this cluster has, calling the process by
+    its URL.
+    """
     manifest = programs.KUEUE.manifests() / "manifests.yaml"
     # kubectl reads YAML, the standard library does not
     text = kubectl("create", "--dry-run=client", "--validate=false", "-o", "json", "-f", manifest)
@@ -169,10 +177,11 @@ def _by_url(hook: dict[str, Any]) -> dict[str, Any]:
 
 
 def prepare_store() -> None:
-    """Make the run store's folder: owned by the pods' user, and writable for its group in every folder made below.
+    """Make the run store's folder: owned by the pods' user, and writable for its group in every
+    folder made below.
 
-    The tests' service runs as root and the pods do not. Both write: the folder hands its group on, and its default ACL
-    takes the place of anybody's umask.
+    The tests' service runs as root and the pods do not. Both write: the folder hands its group on,
+    and its default ACL takes the place of anybody's umask.
     """
     for folder in (layout.STORE, layout.STORE / "snapshots"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -182,7 +191,9 @@ def prepare_store() -> None:
 
 
 def _default_acl() -> bytes:
-    """Encode the ACL user::rwx, group::rwx, other::r-x: version 2, then tag, permissions and an unused id of each."""
+    """Encode the ACL user::rwx, group::rwx, other::r-x: version 2, then tag, permissions and an
+    unused id of each.
+    """
     entries = ((0x01, 7), (0x04, 7), (0x20, 5))
     little = [n.to_bytes(2, "little") for entry in entries for n in entry]
     pairs = zip(little[::2], little[1::2], strict=True)
@@ -192,7 +203,9 @@ def _default_acl() -> bytes:
 
 
 def _volumes() -> list[dict[str, Any]]:
-    """Return the volumes of the run store and its snapshots: folders of the node, bound to claims of their own."""
+    """Return the volumes of the run store and its snapshots: folders of the node, bound to claims
+    of their own.
+    """
     return [
         *_volume("simrun-store", layout.STORE, "ReadWriteMany"),
         *_volume("simrun-snapshots", layout.STORE / "snapshots", "ReadOnlyMany"),

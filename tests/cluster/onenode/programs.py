@@ -1,7 +1,8 @@
 """The programs of the cluster, built from their Go modules and cached by version.
 
-Each source is built in a Go module of its own, since their dependencies disagree. What the programs need at run time from
-their source (object definitions) is copied beside them, so that a start from the cache needs neither Go nor the network.
+Each source is built in a Go module of its own, since their dependencies disagree. What the programs
+need at run time from their source (object definitions) is copied beside them, so that a start from
+the cache needs neither Go nor the network.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from onenode import layout
@@ -32,7 +33,7 @@ class Source:
     """Linker flags; {version} and {minor} stand for this source's version."""
     files: tuple[str, ...] = ()
     """Patterns below the module of files to keep, by their base names, in the folder `manifests`."""
-    own_copy: bool = field(default=False)
+    own_copy: bool = False
     """Build from a copy of the module that `_mend` has repaired."""
 
     @property
@@ -101,13 +102,17 @@ def _check_go() -> None:
 
 
 def _staging_replacements(go_mod: str, version: str) -> list[str]:
-    """Return the `replace` lines for the modules that Kubernetes requires at v0.0.0 and replaces in its own tree."""
+    """Return the `replace` lines for the modules that Kubernetes requires at v0.0.0 and replaces in
+    its own tree.
+    """
     names = sorted(set(re.findall(r"^\s+(k8s\.io/[a-z-]+) v0\.0\.0$", go_mod, re.MULTILINE)))
     return [f"replace {name} => {name} {version.replace('v1.', 'v0.', 1)}" for name in names]
 
 
 def _mend(copy: Path) -> None:
-    """Put back into Argo's source what a Go module archive leaves out: a symbolic link and a built web page."""
+    """Put back into Argo's source what a Go module archive leaves out: a symbolic link and a built
+    web page.
+    """
     signals = copy / "workflow/executor/osspecific"
     shutil.copyfile(signals / "signal_darwin.go", signals / "signal_linux.go")
     page = copy / "ui/dist/app/index.html"
@@ -122,7 +127,9 @@ def _writable_copy(origin: Path, target: Path) -> None:
 
 
 def _build(source: Source) -> None:
-    """Build one source in a temporary folder and move the result into the cache when all of it is there."""
+    """Build one source in a temporary folder and move the result into the cache when all of it is
+    there.
+    """
     layout.BIN.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=layout.ROOT, prefix=f"{source.name}.") as scratch:
         work = Path(scratch)
@@ -135,7 +142,8 @@ def _build(source: Source) -> None:
             f"require {source.module} {source.version}",
         ]
         if source.own_copy:
-            # The module cache is read-only: folders of a copy made with their modes could not be filled
+            # The module cache is read-only: folders of a copy made with their modes could not be
+            # filled
             _writable_copy(Path(found["Dir"]), work / "source")
             _mend(work / "source")
             lines.append(f"replace {source.module} => {work / 'source'}")

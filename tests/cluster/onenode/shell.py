@@ -1,4 +1,6 @@
-"""Running commands, waiting for things, and keeping two scripts from working on one cluster at once."""
+"""Running commands, waiting for things, and keeping two scripts from working on one cluster at
+once.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +45,8 @@ def run(
 ) -> str:
     """Run a command to its end and return its standard output.
 
-    `env` adds to the environment, `text` is the standard input. Raises ClusterError with the command and the end of its
-    standard error when it fails or cannot be started.
+    `env` adds to the environment, `text` is the standard input. Raises ClusterError with the
+    command and the end of its standard error when it fails or cannot be started.
     """
     try:
         done = subprocess.run(
@@ -115,7 +117,9 @@ def mounts_below(path: Path) -> list[Path]:
 
 
 def remove(*paths: Path) -> None:
-    """Delete folders, refusing while something is mounted in one: that would delete the other side's files."""
+    """Delete folders, refusing while something is mounted in one: that would delete the other
+    side's files.
+    """
     for path in paths:
         mounted = mounts_below(path)
         if mounted:
@@ -134,7 +138,9 @@ def require_root() -> None:
 
 @contextlib.contextmanager
 def exclusive() -> Iterator[None]:
-    """Hold the cluster's lock, so that two builds or starts follow each other. The kernel drops it with the process."""
+    """Hold the cluster's lock, so that two builds or starts follow each other. The kernel drops it
+    with the process.
+    """
     layout.ROOT.mkdir(parents=True, exist_ok=True)
     with (layout.ROOT / "lock").open("w") as lock:
         try:
@@ -147,6 +153,8 @@ def exclusive() -> Iterator[None]:
 
 def script(main: Callable[[Sequence[str]], int]) -> None:
     """Run `main` with the command line's arguments; errors become one message and exit code 1."""
+    # A root shell that a user opened may lack the folders of ip and nft
+    os.environ["PATH"] = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
     try:
         layout.check_root()
         sys.exit(main(sys.argv[1:]))
