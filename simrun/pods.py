@@ -25,7 +25,7 @@ from simrun.model.settings import InputRef
 from simrun.model.tasktype import SecretRef, TaskType
 from simrun.model.workflow import Workflow
 from simrun.worker import placeholders, protocol
-from simrun.worker.seeds import seeds
+from simrun.worker.seeds import Seeds
 
 Role = Literal["base", "extra", "merge", "exec"]
 
@@ -283,15 +283,19 @@ class _TaskPods:
         task_type = self.type
         out = self._in_run(str(task_dir(self.task).out))
         params = task_params(task_type, self.workflow.tasks[self.task])
+        seed, seed31 = Seeds(0, self.task).at(0)
+        optional = (port for port, declared in task_type.inputs.items() if declared.optional)
         return {
             **{f"params.{name}": value for name, value in params.items()},
+            **dict.fromkeys((f"inputs.{port}" for port in optional), ""),
             **{f"inputs.{port}": self._input_path(ref) for port, ref in self.refs.items()},
             **{f"outputs.{port}": f"{out}/{path}" for port, path in task_type.outputs.items()},
             "out": out,
             "scratch": pod.env[protocol.ENV_SCRATCH],
-            **dict(zip(("unit.seed", "unit.seed31"), next(seeds(0, self.task, 1)), strict=True)),
             "unit.index": 0,
-            "unit.key": "0",
+            "unit.key": self.task,
+            "unit.seed": seed,
+            "unit.seed31": seed31,
         }
 
     def _input_path(self, ref: InputRef) -> str:

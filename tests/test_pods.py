@@ -360,6 +360,15 @@ def test_placeholders_of_a_bare_command_become_what_its_pod_sees() -> None:
     )
 
 
+def test_an_optional_input_that_is_not_connected_is_empty_text() -> None:
+    pod = only({"command": ["sim", "--a={inputs.a}"], "inputs": {"a": {"optional": True}}})
+    assert pod.command == ("sim", "--a=")
+
+
+def test_an_unsplit_command_is_unit_0_of_its_task() -> None:
+    assert only({"command": ["{unit.index}", "{unit.key}"]}).command == ("0", "t")
+
+
 def test_the_seed_of_an_unsplit_command_depends_on_its_task_alone() -> None:
     command = {"command": ["sim", "{unit.seed}", "{unit.seed31}"]}
     one, other = pods({"a": {"type": "x"}, "b": {"type": "x"}}, {"x": command}).values()

@@ -7,7 +7,6 @@ evaluates `{{=…}}`. The kubelet replaces `$(NAME)` in commands, arguments and 
 
 from __future__ import annotations
 
-import base64
 import re
 
 MARK = "{{"
@@ -15,6 +14,7 @@ BRACE_VARIABLE = "SIMRUN_BRACE"
 """A variable whose value is `{`. The kubelet puts it in after Argo has looked for its mark, so Argo never sees two braces."""
 
 _EXPANDED = re.compile(r"\$(?=[$(])")
+_TWO_BRACES = re.compile(r"\{(?=\{)")
 _PLAIN = re.compile(r"[A-Za-z0-9._/:@+-]*")
 
 
@@ -29,15 +29,12 @@ def for_env(text: str) -> str:
 
 
 def for_pod_annotation(text: str) -> str:
-    """Give an annotation for the workflow's podMetadata that a pod carries as `text`.
+    """Give an annotation of a pod that reads like `text`: a blank keeps two opening braces apart.
 
-    podMetadata is read twice: with the workflow, when pods have no name yet, and with each finished pod, whose result is
-    not read again. So text with a mark becomes an expression that has a value only then, since it asks for pod.name.
+    Argo reads the annotations of pods several times, the last time when the pod is finished, so nothing that is put in
+    place of the braces would come out as braces. The workflow's own annotations are not read: there text stays as it is.
     """
-    if MARK not in text:
-        return text
-    encoded = base64.b64encode(text.encode(errors="surrogatepass")).decode()
-    return f"{{{{=pod.name == '' ? '' : fromBase64('{encoded}')}}}}"
+    return _TWO_BRACES.sub("{ ", text)
 
 
 def plain(text: str, what: str) -> str:

@@ -24,18 +24,25 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 GROUP = "{{=1+1}} $(HOME) {{workflow.name}} Ünïcode"
+GROUP_OF_PODS = "{ {=1+1}} $(HOME) { {workflow.name}} Ünïcode"
 RESOURCES = {"cpu": 0.1, "memory": "64Mi"}
 
 WITNESS = """
 import json, os, pathlib, sys
 scratch = pathlib.Path(os.environ["SIMRUN_SCRATCH"])
 (scratch / "file").write_text("x")
+try:
+    pathlib.Path(os.environ["SIMRUN_SNAPSHOTS"], "x").touch()
+    snapshots = "writable"
+except OSError as error:
+    snapshots = os.strerror(error.errno)
 token = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount")
 seen = {
     "argv": sys.argv[1:],
     "env": {k: v for k, v in os.environ.items() if k.startswith(("SIMRUN_", "USERS_"))},
     "cwd": os.getcwd(),
     "uid": os.getuid(),
+    "snapshots": snapshots,
     "token": sorted(os.listdir(token)),
 }
 name = f"{os.environ['SIMRUN_WORKER']}-{os.environ['SIMRUN_ATTEMPT']}.json"
@@ -54,13 +61,10 @@ USERS = {
 
 @pytest.fixture
 def config(namespace: str, pod_uid: int, worker_image: str) -> ClusterConfig:
-    """The tests' cluster."""
-    claim = {"claimName": "simrun-snapshots", "readOnly": True}
+    """The tests' cluster; store and snapshots lie in one volume here."""
     return ClusterConfig(
         namespace=namespace,
         local_queue="sims",
-        snapshots={"persistentVolumeClaim": claim},
-        snapshots_path="",
         image=worker_image,
         run_as_user=pod_uid,
         run_as_group=pod_uid,
@@ -115,6 +119,7 @@ def test_argo_kueue_and_kubelet_read_a_manifest_as_it_is_meant(
         for path in (store_dir / "runs" / record.id).glob("tasks/*/*.json")
     }
 
+    assert kubectl.get("workflow", name)["metadata"]["annotations"]["simrun/group"] == GROUP
     # Extra workers failed; the DAG lets that pass
     assert status["phase"] == "Succeeded", json.dumps(status, indent=1)
     assert set(seen) == {"text-0", "greedy-0", "greedy-1", "split-w0-0", "split-w1-0", "split-w2-0"}
@@ -123,7 +128,7 @@ def test_argo_kueue_and_kubelet_read_a_manifest_as_it_is_meant(
     check_scatter(seen, record.id)
     assert len(pods) == len(seen)
     for pod in pods:
-        check_pod(pod, record)
+        check_pod(pod)
 
 
 def check_text(seen: dict[str, Any], run: str, pod_uid: int) -> None:
@@ -131,6 +136,7 @@ def check_text(seen: dict[str, Any], run: str, pod_uid: int) -> None:
     assert {name: seen["env"][name] for name in USERS} == USERS
     assert seen["cwd"] == "/simrun/run/tasks/text/out"
     assert seen["uid"] == pod_uid
+    assert seen["snapshots"] == "Read-only file system"
     assert seen["token"] == []
     env = seen["env"]
     assert (env["SIMRUN_RUN"], env["SIMRUN_ROLE"], env["SIMRUN_ATTEMPT"]) == (run, "exec", "0")
@@ -153,11 +159,11 @@ def check_scatter(seen: dict[str, Any], run: str) -> None:
     ]
 
 
-def check_pod(pod: dict[str, Any], record: RunRecord) -> None:
+def check_pod(pod: dict[str, Any]) -> None:
     labels, annotations = pod["metadata"]["labels"], pod["metadata"]["annotations"]
     role = labels["simrun/role"]
     priority = "simrun-extra" if role == "extra" else "simrun-base"
-    assert annotations["simrun/group"] == record.group
+    assert annotations["simrun/group"] == GROUP_OF_PODS
     assert labels["simrun/task"] in {"text", "greedy", "split"}
     assert labels["kueue.x-k8s.io/managed"] == "true"
     assert labels["kueue.x-k8s.io/priority-class"] == pod["spec"]["priorityClassName"] == priority
