@@ -57,7 +57,7 @@ class AsyncClient:
         run_id: str | None = None,
     ) -> RunRecord:
         """Submit a workflow with its files; the run. Raises InvalidInput, Conflict, Unreachable."""
-        body = aiohttp.FormData(default_to_multipart=True)
+        body = aiohttp.FormData(quote_fields=False, default_to_multipart=True)
         body.add_field("submission", submission.model_dump_json(), content_type="application/json")
         if run_id is not None:
             body.add_field("id", run_id)

@@ -112,11 +112,10 @@ class WorkQueue:
 
     async def get(self) -> str | None:
         """Wait for a key and take it; None once the queue is closed and empty of ready keys."""
+        # The event wakes every getter, so one that is cancelled takes no wake-up with it
         while True:
             self._ring()
             if (key := self._take()) is not None:
-                if any(self._ready):
-                    self._changed.set()  # one event may stand for many keys: wake the next getter
                 return key
             if self._closed:
                 self._changed.set()

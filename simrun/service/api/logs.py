@@ -34,22 +34,41 @@ async def task_log(request: web.Request) -> web.StreamResponse:
         raise NotFound(
             f"run {run_id} has no task {task!r}; it has {', '.join(list(record.tasks)[:20])}"
         )
-    tail = _tail(request)
+    tail, worker = _tail(request), request.query.get("worker")
     follow = request.query.get("follow", "") in ("1", "true")
-    found = await session.in_pool(
-        log_files, session.store, run_id, task, request.query.get("worker")
-    )
+    # Opened before the answer begins: what is no plain file of the run is 404, not half an answer
+    opened = [] if follow else await session.in_pool(_open_all, session, run_id, task, worker)
     response = web.StreamResponse(
         headers={"Content-Type": "application/octet-stream", "X-Accel-Buffering": "no"}
     )
     await response.prepare(request)
     if follow:
-        worker = request.query.get("worker")
         await _follow(session, response, run_id, task, worker=worker, tail=tail)
-    else:
-        for path in found:
-            await _copy(session, response, run_id, path, tail)
+    for fd in opened:
+        await _send_from(response, fd, _start(fd, tail))
     return response
+
+
+def _open_all(session: Session, run_id: str, task: str, worker: str | None) -> list[int]:
+    """Open the logs of a task (blocking). Raises NotFound for what is no plain file of the run."""
+    opened: list[int] = []
+    try:
+        for path in log_files(session.store, run_id, task, worker):
+            opened.append(_open(session, run_id, path))  # noqa: PERF401 - what was opened is closed on failure
+    except BaseException:
+        for fd in opened:
+            os.close(fd)
+        raise
+    return opened
+
+
+def _open(session: Session, run_id: str, path: Path) -> int:
+    root = session.store.layout.run(run_id).root
+    return open_beneath(root, *path.relative_to(root).parts)
+
+
+def _start(fd: int, tail: int | None) -> int:
+    return max(0, os.fstat(fd).st_size - tail) if tail is not None else 0
 
 
 def _tail(request: web.Request) -> int | None:
@@ -59,17 +78,6 @@ def _tail(request: web.Request) -> int | None:
     if not text.isascii() or not text.isdigit():
         raise InvalidInput.one("tail", "must be a number of bytes", value=text)
     return int(text)
-
-
-async def _copy(
-    session: Session, response: web.StreamResponse, run_id: str, path: Path, tail: int | None
-) -> int:
-    """Send a log from where its last `tail` bytes begin; the offset that was reached."""
-    root = session.store.layout.run(run_id).root
-    fd = await session.in_pool(open_beneath, root, *path.relative_to(root).parts)
-    size = os.fstat(fd).st_size
-    start = max(0, size - tail) if tail is not None else 0
-    return await _send_from(response, fd, start)
 
 
 async def _send_from(response: web.StreamResponse, fd: int, start: int) -> int:
@@ -92,17 +100,17 @@ async def _follow(
     tail: int | None,
 ) -> None:
     """Send what is there and what comes, attempt after attempt, until the task has ended."""
-    root = session.store.layout.run(run_id).root
     offsets: dict[Path, int] = {}
     while True:
         # Asked before the look, so that what was written before the end is sent
         record = await session.record(run_id)
         ended = record.tasks[task].final and not record.pending_logs
         for path in await session.in_pool(log_files, session.store, run_id, task, worker):
-            fd = await session.in_pool(open_beneath, root, *path.relative_to(root).parts)
-            size = os.fstat(fd).st_size
-            start = offsets.get(path, max(0, size - tail) if tail is not None else 0)
-            offsets[path] = await _send_from(response, fd, start)
+            try:
+                fd = await session.in_pool(_open, session, run_id, path)
+            except NotFound:
+                continue
+            offsets[path] = await _send_from(response, fd, offsets.get(path, _start(fd, tail)))
         if ended:
             return
         await asyncio.sleep(LOOK_S)
