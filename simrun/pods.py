@@ -32,6 +32,8 @@ Role = Literal["base", "extra", "merge", "exec"]
 TEMPLATE_MARK = "{{"
 """What starts a template of a workflow engine; no text of a user may carry it into a manifest."""
 
+_SEEDS = ("unit.seed", "unit.seed31")
+
 
 class PodConfig(Protocol):
     """What pods_of needs of a backend's configuration; ClusterConfig and LocalConfig have it."""
@@ -118,8 +120,7 @@ def pods_of(
     for task in task_order(workflow):
         if record.tasks.get(task) == TaskState.DONE:
             continue
-        refs = input_refs(workflow, types, task)
-        pods += _TaskPods(record, workflow, plans, types, config, task, refs).pods()
+        pods += _TaskPods(task, record, workflow, plans=plans, types=types, config=config).pods()
     return pods
 
 
@@ -136,31 +137,28 @@ def task_order(workflow: Workflow) -> list[str]:
         raise ValueError(f"tasks wait for each other: {circle}") from error
 
 
-@dataclass(frozen=True, slots=True)
 class _TaskPods:
-    """What the pods of one task are made from."""
+    """Makes the pods of one task."""
 
-    record: RunRecord
-    workflow: Workflow
-    plans: Mapping[str, TaskPlan]
-    types: Mapping[str, TaskType]
-    config: PodConfig
-    task: str
-    refs: Mapping[str, InputRef]
-
-    @property
-    def type(self) -> TaskType:
-        return self.types[self.workflow.tasks[self.task].type]
-
-    @property
-    def plan(self) -> TaskPlan:
-        if self.task not in self.plans:
-            raise ValueError(f"task {self.task!r} has no plan")
-        return self.plans[self.task]
-
-    @property
-    def mounts(self) -> Mounts:
-        return self.config.mounts(self.record.id)
+    def __init__(
+        self,
+        task: str,
+        record: RunRecord,
+        workflow: Workflow,
+        *,
+        plans: Mapping[str, TaskPlan],
+        types: Mapping[str, TaskType],
+        config: PodConfig,
+    ) -> None:
+        if task not in plans:
+            raise ValueError(f"task {task!r} has no plan")
+        self.record, self.workflow, self.plans, self.types = record, workflow, plans, types
+        self.task, self.plan, self.config = task, plans[task], config
+        self.type = types[workflow.tasks[task].type]
+        self.refs = input_refs(workflow, types, task)
+        self.mounts = config.mounts(record.id)
+        directory = task_dir(task)
+        self.root, self.out = self._in_run(str(directory.root)), self._in_run(str(directory.out))
 
     def pods(self) -> Iterator[Pod]:
         """Yield the pods of the task: coordinator, extra workers, merge, or the one of an unsplit task."""
@@ -244,7 +242,7 @@ class _TaskPods:
             protocol.ENV_WORKER: worker,
             protocol.ENV_ROLE: role,
             protocol.ENV_ATTEMPT_BASE: str(self.record.base_of(self.task)),
-            protocol.ENV_TASK_DIR: self._in_run(str(task_dir(self.task).root)),
+            protocol.ENV_TASK_DIR: self.root,
             protocol.ENV_SCRATCH: f"{mounts.scratch}/{scratch}",
             protocol.ENV_SNAPSHOTS: mounts.snapshots,
             protocol.ENV_GRACE_S: _number(task_type.grace),
@@ -275,28 +273,30 @@ class _TaskPods:
                     " leave out `harness: false` to run it under simrun-exec"
                 )
             return replace(pod, harness="exec")
-        out = self._in_run(str(task_dir(self.task).out))
-        return replace(pod, command=tuple(command), working_dir=out)
+        return replace(pod, command=tuple(command), working_dir=self.out)
 
     def _values(self, pod: Pod) -> dict[str, Any]:
         """Give the values of the placeholders of a bare command, paths as its pod sees them."""
         task_type = self.type
-        out = self._in_run(str(task_dir(self.task).out))
         params = task_params(task_type, self.workflow.tasks[self.task])
-        seed, seed31 = Seeds(0, self.task).at(0)
         optional = (port for port, declared in task_type.inputs.items() if declared.optional)
         return {
             **{f"params.{name}": value for name, value in params.items()},
             **dict.fromkeys((f"inputs.{port}" for port in optional), ""),
             **{f"inputs.{port}": self._input_path(ref) for port, ref in self.refs.items()},
-            **{f"outputs.{port}": f"{out}/{path}" for port, path in task_type.outputs.items()},
-            "out": out,
+            **{f"outputs.{port}": f"{self.out}/{path}" for port, path in task_type.outputs.items()},
+            "out": self.out,
             "scratch": pod.env[protocol.ENV_SCRATCH],
             "unit.index": 0,
             "unit.key": self.task,
-            "unit.seed": seed,
-            "unit.seed31": seed31,
+            **self._seeds(),
         }
+
+    def _seeds(self) -> dict[str, int]:
+        """Give the seeds where the command names one: they cost more than all the rest of a pod."""
+        if not set(_SEEDS).intersection(placeholders.names(self.type.command or ())):
+            return {}
+        return dict(zip(_SEEDS, Seeds(0, self.task).at(0), strict=True))
 
     def _input_path(self, ref: InputRef) -> str:
         if ref.snapshot is not None:
