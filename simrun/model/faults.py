@@ -71,13 +71,17 @@ class Nearest:
 
     def name(self, wrong: str) -> str | None:
         """Give the known name nearest to `wrong`, None when none is near."""
-        if same := self._folded.get(_fold(wrong)):
+        if same := self.same(wrong):
             return same
         if self._left < len(self._known):
             return None
         self._left -= len(self._known)
         found = difflib.get_close_matches(wrong, self._known, n=1, cutoff=_CLOSE)
         return found[0] if found else None
+
+    def same(self, wrong: str) -> str | None:
+        """Give the known name that differs from `wrong` only by case, Unicode form or the way it joins words."""
+        return self._folded.get(_fold(wrong))
 
     def remedy(self, wrong: str) -> str | None:
         """Give the question to ask: `did you mean 'a' (names differ by case)?`."""

@@ -147,11 +147,6 @@ class _Loader:
         workflow = Workflow(name=name, tasks=tasks)
         return WorkflowFile(workflow, types, request, self._tree, raw.origins)
 
-    def _text_of(self, path: Path) -> str | None:
-        """Give how the file writes the scalar at a path."""
-        node = self._tree.root.at(path)
-        return node.text if node else None
-
     def _mapping(self, top: dict[str, Any], key: str) -> dict[str, Any]:
         value = top.get(key, {})
         if isinstance(value, dict) and (value or key != "tasks" or key not in top):
@@ -246,7 +241,7 @@ class _Loader:
         model = dict[str, TaskType] if data is raw.types else dict[str, Task]
 
         def written(path: Path) -> str | None:
-            return self._text_of((*origin(str(path[0])), *path[1:]))
+            return self._tree.text_of((*origin(str(path[0])), *path[1:]))
 
         for fault in faults_of(errors, model=model, data=data, text_of=written):
             name, rest = str(fault.path[0]), fault.path[1:]
@@ -264,7 +259,7 @@ class _Loader:
                 error.errors(include_url=False),
                 model=RunRequest,
                 data=value,
-                text_of=lambda path: self._text_of(("run", *path)),
+                text_of=lambda path: self._tree.text_of(("run", *path)),
             )
             self.faults += [replace(fault, path=("run", *fault.path)) for fault in found]
             return None
@@ -273,3 +268,23 @@ class _Loader:
 def _stem(file: str) -> str:
     name = file.replace("\\", "/").rpartition("/")[2]
     return name.rpartition(".")[0] or name or "workflow"
+
+
+def load_settings(model: type[M], text: str | bytes, *, file: str) -> M:
+    """Read a file that is one model, such as a ClusterConfig. Raises InvalidInput with all problems and their places."""
+    tree = yamlreader.parse(text, file)
+    problems = list(tree.problems)
+    try:
+        settings = model.model_validate({} if tree.root.value is None else tree.root.value)
+    except ValidationError as error:
+        found = faults_of(
+            error.errors(include_url=False),
+            model=model,
+            data=tree.root.value,
+            text_of=tree.text_of,
+        )
+        problems += [tree.problem(fault) for fault in found]
+        settings = None
+    if problems or settings is None:
+        raise InvalidInput(sorted(dict.fromkeys(problems), key=_position))
+    return settings

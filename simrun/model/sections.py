@@ -14,7 +14,7 @@ from simrun.model.wording import field_names, shown, unknown_key
 from simrun.model.workflow import Task
 
 _TASK_KEYS = frozenset(field_names(Task))
-_TYPE_KEYS = frozenset(field_names(TaskType)) - _TASK_KEYS - {"name"}
+_TYPE_KEYS = frozenset(field_names(TaskType)) - _TASK_KEYS
 _OVERRIDES = ("resources", "split")
 
 
@@ -74,12 +74,14 @@ class Sections:
         path: Path = ("tasks", task_id)
         for key in value:
             if key not in _TASK_KEYS and key not in _TYPE_KEYS:
-                known = sorted(_TYPE_KEYS - {"name"})
+                known = sorted(_TYPE_KEYS)
                 self.faults.append(unknown_key((*path, key), Task, also=known))
         if "type" in own:
             self._copy_type(task_id, own, of_type)
         elif of_type:
-            self._inline_type(task_id, own, of_type)
+            if not self._inline_type(task_id, own, of_type):
+                self.broken.add(f"tasks.{task_id}")
+                return
         else:
             self.faults.append(Fault((*path, "type"), "is missing", None, self._type_remedy()))
             self.broken.add(f"tasks.{task_id}")
@@ -91,21 +93,21 @@ class Sections:
             return f"known are {listed(self.types)}; or give a command or a plugin"
         return "or give a command or a plugin"
 
-    def _inline_type(self, task_id: str, own: dict[str, Any], of_type: dict[str, Any]) -> None:
-        """Make a type of a task's own fields; it has the inputs that the task connects."""
+    def _inline_type(self, task_id: str, own: dict[str, Any], of_type: dict[str, Any]) -> bool:
+        """Make a type of a task's own fields, with the inputs that the task connects; False when its name is taken."""
         if task_id in self.types:
             text = (
                 "gives fields of a type of its own, which would be called as the type in `types` is"
             )
             remedy = f"add `type: {task_id}`, or call one of them otherwise"
             self.faults.append(Fault(("tasks", task_id), text, None, remedy, at_key=True))
-            self.broken.add(f"tasks.{task_id}")
-            return
+            return False
         inputs = own.get("inputs")
         ports: dict[str, Any] = {port: {} for port in inputs} if isinstance(inputs, dict) else {}
         self.types[task_id] = {**of_type, "name": task_id, "inputs": ports}
         self.origins[task_id] = ("tasks", task_id)
         own["type"] = task_id
+        return True
 
     def _copy_type(self, task_id: str, own: dict[str, Any], of_type: dict[str, Any]) -> None:
         """Make a copy of a task's type with the resources and workers that the task asks for."""

@@ -179,7 +179,7 @@ class FailurePolicy(Model):
 
     @field_validator("allowed")
     @classmethod
-    def _range(cls, value: int | float) -> int | float:  # noqa: PYI041 - they mean different things
+    def _range(cls, value: int | float) -> int | float:
         if value < 0 or (type(value) is float and value > 1):
             raise ValueError("must be a number of units or a share such as 5%")
         return value

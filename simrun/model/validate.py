@@ -13,7 +13,7 @@ from simrun.base import ids
 from simrun.base.errors import InvalidInput, Problem
 from simrun.model.cycles import cycles
 from simrun.model.faults import Fault, Nearest, Path, dotted, is_probably, listed
-from simrun.model.tasktype import TaskType, parse_plugin
+from simrun.model.tasktype import TaskType, Units, parse_plugin
 from simrun.model.wording import shown
 from simrun.model.workflow import Source, Task, Workflow
 from simrun.worker import designs, placeholders
@@ -305,7 +305,7 @@ def _unit_faults(task_type: TaskType, base: Path) -> Iterator[Fault]:
     except ValueError as error:
         yield Fault(path, str(error).removeprefix(f"{kind}: "))
         return
-    if split.replicates > 1 and "replicate" in (_unit_params(task_type) or ()):
+    if split.replicates > 1 and "replicate" in (_row_params(units) or ()):
         text = "replicate is the name that replicates give to their number"
         yield Fault(path, text, None, "call the parameter something else")
 
@@ -314,21 +314,20 @@ def _unit_params(task_type: TaskType) -> frozenset[str] | None:
     """Give the parameters that each unit gets of its own; None where only the run will tell."""
     if task_type.split is None:
         return frozenset()
-    units, extra = task_type.split.units, {"replicate"} if task_type.split.replicates > 1 else set()
-    if units.grid is not None or units.zip_ is not None:
-        names: Iterable[str] = units.grid or units.zip_ or ()
-    elif units.lhs is not None:
-        names = units.lhs.ranges
-    elif units.random is not None:
-        names = units.random.ranges
-    elif units.list_ is not None:
+    names = _row_params(task_type.split.units)
+    if names is None or task_type.split.replicates == 1:
+        return names
+    return names | {"replicate"}
+
+
+def _row_params(units: Units) -> frozenset[str] | None:
+    """Give the names that every row of a design has; None where only the run will tell."""
+    if units.list_:
         rows = [set(row) if isinstance(row, dict) else {"item"} for row in units.list_]
-        names = set.intersection(*rows) if rows else ()
-        if not rows:
-            return None
-    else:
-        return None
-    return frozenset(names) | extra
+        return frozenset(set.intersection(*rows))
+    drawn = units.lhs or units.random
+    named = drawn.ranges if drawn else units.grid or units.zip_
+    return frozenset(named) if named else None
 
 
 def _needs_of(task_type: TaskType) -> _Needs:

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from simrun.model.faults import Fault, FieldFaults, Nearest, Path, listed
+from simrun.model.tasktype import TaskType
 
 _KINDS = {
     "string": "text",
@@ -169,17 +170,20 @@ def unknown_key(path: Path, owner: type[BaseModel], *, also: Iterable[str] = ())
     remedy = Nearest(known).remedy(key)
     if remedy is None:
         homes = [
-            name
+            f"`{name}` as `{same}`" if same != key else f"`{name}`"
             for name, field in owner.model_fields.items()
-            if (inner := _model_in(field.annotation)) and key in field_names(inner)
+            if (inner := _model_in(field.annotation))
+            and (same := Nearest(field_names(inner)).same(key))
         ]
-        remedy = f"it belongs under `{homes[0]}`" if homes else f"known are {listed(known)}"
+        remedy = f"it belongs under {homes[0]}" if homes else f"known are {listed(known)}"
     return Fault(path, "is not known here", remedy=remedy, at_key=True)
 
 
 def field_names(model: type[BaseModel]) -> list[str]:
     """Give the keys of a model as a file writes them."""
-    return [field.alias or name for name, field in model.model_fields.items()]
+    names = [field.alias or name for name, field in model.model_fields.items()]
+    # The name of a type is the key that it stands under
+    return [name for name in names if model is not TaskType or name != "name"]
 
 
 def model_at(model: Any, path: Path) -> type[BaseModel] | None:

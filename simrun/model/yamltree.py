@@ -76,6 +76,11 @@ class Tree:
             node = child
         return f"{self.file}:{spot[0]}:{spot[1]}"
 
+    def text_of(self, path: Path) -> str | None:
+        """Give how the file writes the scalar at a path; None where there is none."""
+        node = self.root.at(path)
+        return node.text if node else None
+
     def problem(self, fault: Fault) -> Problem:
         """Give a fault as a problem that names its place."""
         place = self.place(fault.path, at_key=fault.at_key)
