@@ -1,0 +1,54 @@
+"""Finding a run in a store by what a person typed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from simrun.base.errors import InvalidInput, NotFound
+from simrun.model.faults import Nearest, listed
+from simrun.model.record import RunRecord
+from simrun.store.runs import RunStore
+
+LATEST = "@latest"
+
+
+def store_at(root: Path) -> RunStore:
+    """Give the store in a directory, for reading. Raises NotFound where there is none."""
+    store = RunStore(root)
+    if not store.layout.runs.is_dir():
+        raise NotFound(f"no run store in {root}; --store or $SIMRUN_STORE names another directory")
+    return store
+
+
+def find_run(store: RunStore, text: str) -> RunRecord:
+    """Give the record of a run by its id, by a beginning of it that no other has, or @latest.
+
+    Raises NotFound, InvalidInput when several ids begin so, DamagedRecord.
+    """
+    known = store.run_ids()
+    if text in known:
+        return store.read(text)
+    if text == LATEST:
+        for run_id in known:
+            try:
+                return store.read(run_id)
+            except NotFound:
+                continue  # a creation that has not come to its end
+        raise NotFound(f"no run in {store.layout.root}")
+    begin = [run_id for run_id in known if text and run_id.startswith(text)]
+    if len(begin) == 1:
+        return store.read(begin[0])
+    if begin:
+        raise InvalidInput.one(
+            "run", f"{len(begin)} runs begin so", value=text, remedy=listed(begin, 5)
+        )
+    near = Nearest(known).remedy(text)
+    raise NotFound(f"no run {text!r} in {store.layout.root}" + (f"; {near}" if near else ""))
+
+
+def find_task(record: RunRecord, text: str) -> str:
+    """Give a task of a run. Raises NotFound, with the name that was probably meant."""
+    if text in record.tasks:
+        return text
+    hint = Nearest(record.tasks).remedy(text) or f"its tasks are {listed(record.tasks)}"
+    raise NotFound(f"run {record.id} has no task {text!r}; {hint}")
