@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simrun.backends.base import Backend
 from simrun.base.clock import Clock, SystemClock
 from simrun.base.errors import InvalidInput, Problem
 from simrun.cli.view import RunView, TaskView
@@ -44,7 +43,7 @@ def _on_this_machine(options: RunOptions) -> OpenSession:
     async def opened() -> AsyncIterator[EngineSession]:
         backend = LocalBackend(config, end_attempts=True)
         async with open_session(options.store, lambda _store, _pool: backend) as session:
-            yield EngineSession(session, backend)
+            yield EngineSession(session)
 
     return opened
 
@@ -54,13 +53,12 @@ def _on_kubernetes(options: RunOptions, config: ClusterConfig) -> OpenSession:
 
     @asynccontextmanager
     async def opened() -> AsyncIterator[EngineSession]:
-        async with (
-            open_backend(config, options.kubeconfig) as backend,
-            open_session(
-                options.store, lambda _store, _pool: nullcontext(backend), owner=_owner(config)
-            ) as session,
-        ):
-            yield EngineSession(session, backend)
+        async with open_session(
+            options.store,
+            lambda _store, _pool: open_backend(config, options.kubeconfig),
+            owner=_owner(config),
+        ) as session:
+            yield EngineSession(session)
 
     return opened
 
@@ -88,11 +86,8 @@ def _owner(config: ClusterConfig) -> tuple[int, int] | None:
 class EngineSession:
     """A session of this process, as `attached.follow` wants it."""
 
-    def __init__(
-        self, session: ServiceSession, backend: Backend, clock: Clock | None = None
-    ) -> None:
+    def __init__(self, session: ServiceSession, clock: Clock | None = None) -> None:
         self._session = session
-        self._backend = backend
         self._clock = clock or SystemClock()
 
     async def submit(self, submission: Submission, base: Path, run_id: str | None) -> str:
