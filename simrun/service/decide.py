@@ -209,7 +209,7 @@ def _evictions(
         )
         if seen > counts.get(worker, 0):
             counts[worker] = seen
-    return counts
+    return dict(sorted(counts.items()))
 
 
 def _started(record: RunRecord, status: BackendStatus) -> Any:
