@@ -92,8 +92,8 @@ class Backend(Protocol):
         """Give the state of a workflow; None only when a consistent read says that it does not exist."""
         ...
 
-    async def stop(self, name: str) -> None:
-        """End all pods of a workflow, with their grace; a workflow that does not exist counts as stopped."""
+    async def stop(self, name: str, *, now: bool = False) -> None:
+        """End all pods of a workflow, with their grace (`now`: without); one that does not exist counts as stopped."""
         ...
 
     async def delete(self, name: str) -> None:

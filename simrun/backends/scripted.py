@@ -112,8 +112,9 @@ class ScriptedBackend:
             uid=f"uid-{name}",
         )
 
-    async def stop(self, name: str) -> None:
+    async def stop(self, name: str, *, now: bool = False) -> None:
         """End every pod with 143, as a stopped workflow does."""
+        del now
         self._called("stop", name)
         workflow = self.workflows.get(name)
         if workflow is None or workflow.phase.ended:

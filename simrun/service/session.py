@@ -74,10 +74,14 @@ class Session:
         """Give the record of a run. Raises NotFound, DamagedRecord."""
         return await self._pool.run(self.store.read, run_id)
 
-    async def cancel(self, run_id: str) -> None:
-        """Cancel a run; its workers are given their grace. A run that has ended is left as it is."""
+    async def cancel(self, run_id: str, *, kill: bool = False) -> None:
+        """Cancel a run; its workers are given their grace, with `kill` none. A run that has ended is left as it is."""
         with contextlib.suppress(ValueError):
             await self._controller.cancel(run_id)
+        if kill:
+            record = await self._pool.run(self.store.read, run_id)
+            if record.workflow_name is not None:
+                await self._backend.stop(record.workflow_name, now=True)
 
     async def retry(self, run_id: str) -> RunRecord:
         """Start the next round of an ended run: what is not done, again. Raises NotFound, Conflict."""
