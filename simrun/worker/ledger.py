@@ -75,7 +75,8 @@ class Ledger(LedgerView):
         self._given_back: set[int] = set()
         """Units whose highest claim is an open token."""
         self._taken_over: deque[Claim] = deque()
-        self._look_again_at = -math.inf
+        self._looked_at = -math.inf
+        self._listing_pause = 0.0
 
     # --- claiming ------------------------------------------------------------------------------------------------------
 
@@ -130,15 +131,19 @@ class Ledger(LedgerView):
         claim = Claim(unit, self._highest[unit] + 1)
         if not self._token_file.link(claim):
             self._note(claim, self._token(claim))
-            self._look()
+            self._look_if_due(after_a_loss=True)
             return None
         self._note(claim, Token(self._holder))
         if claim.generation > 1 and self._give_up_if_spent(claim):
             return None
         return claim
 
-    def _look_if_due(self) -> bool:
-        if self._clock() < self._look_again_at:
+    def _look_if_due(self, *, after_a_loss: bool = False) -> bool:
+        """List once a second, and sooner after a lost link, which shows that the view is old; whether it was done."""
+        interval = (
+            self._listing_pause if after_a_loss else max(LISTING_INTERVAL_S, self._listing_pause)
+        )
+        if self._clock() < self._looked_at + interval:
             return False
         self._look()
         return True
@@ -147,8 +152,8 @@ class Ledger(LedgerView):
         began = self._clock()
         super()._look()
         self._given_back = {unit for unit, token in self._standing.items() if token.open}
-        ended = self._clock()
-        self._look_again_at = ended + max(LISTING_INTERVAL_S, (ended - began) / LISTING_SHARE)
+        self._looked_at = self._clock()
+        self._listing_pause = (self._looked_at - began) / LISTING_SHARE
 
     def _note(self, claim: Claim, token: Token) -> None:
         """Put a claim into the view that was just made or met."""
