@@ -30,7 +30,8 @@ from simrun.worker.work import UnitWorker
 if TYPE_CHECKING:
     from simrun.worker import processes
 
-_SAMPLE_S = 0.5
+_SAMPLE_S = 0.1
+"""Between samples of memory. A unit of a second must not pass unseen, since sizes are planned from what is seen."""
 
 
 def worker() -> NoReturn:
@@ -143,7 +144,7 @@ class Attempt:
             return
         from simrun.worker import merge
 
-        merge.check_failures(job, view, table.count)
+        merge.check_failures(job, view, table)
         if self.env.role == ROLE_MERGE or self.env.merge:
             merge.merge(job, table, view)
             self.merged = True

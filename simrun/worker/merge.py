@@ -61,9 +61,9 @@ def merge(job: Job, table: UnitTable, view: LedgerView) -> None:
     files.create(task_dir.out / MERGE_MARKER, files.encode(marker))
 
 
-def check_failures(job: Job, view: LedgerView, count: int) -> None:
+def check_failures(job: Job, view: LedgerView, table: UnitTable) -> None:
     """Raise SimulationError when more units were given up than the task allows; it names the first of them and why."""
-    failed = view.failed()
+    count, failed = table.count, view.failed()
     allowed = job.settings.failures_allowed
     limit = allowed * count if isinstance(allowed, float) else allowed
     if len(failed) <= limit:
@@ -72,7 +72,7 @@ def check_failures(job: Job, view: LedgerView, count: int) -> None:
     tail: list[str] = []
     for claim in failed[:_SHOWN_FAILURES]:
         record = read_record(job.env.task_dir.failed / claim.name)
-        texts.append(f"unit {claim.unit} ({record.get('key') or '-'}): {record.get('message')}")
+        texts.append(f"unit {claim.unit} ({table.unit(claim.unit).key}): {record.get('message')}")
         tail = tail or list(record.get("tail") or [])
     if len(failed) > len(texts):
         texts.append(f"and {len(failed) - len(texts)} more")
