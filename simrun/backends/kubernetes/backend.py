@@ -21,6 +21,7 @@ from simrun.backends.kubernetes import errors
 from simrun.backends.kubernetes.errors import JsonObject
 from simrun.backends.kubernetes.facts import MAIN, PodFact
 from simrun.backends.kubernetes.listing import list_all
+from simrun.backends.kubernetes.podlogs import program_output
 from simrun.backends.kubernetes.reflector import Reflector, Resource, Timing
 from simrun.backends.kubernetes.reservation import Reservations
 from simrun.backends.kubernetes.session import KubeSession
@@ -174,7 +175,7 @@ class KubernetesBackend:
         chunks = self._kube.stream(path, {"container": MAIN}, silence_s=LOG_SILENCE_S)
         try:
             async with aclosing(chunks):
-                async for chunk in chunks:
+                async for chunk in program_output(chunks):
                     yield chunk
         except (errors.NotFound, errors.Invalid):
             return  # the pod went meanwhile, or its container has not started

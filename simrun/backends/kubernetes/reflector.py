@@ -213,7 +213,7 @@ class Reflector:
 
 
 async def _lines(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
-    """Cut a stream into lines of any length up to LONGEST_LINE; a last line without an end is dropped, it is cut off."""
+    """Cut a stream into lines of any length up to LONGEST_LINE. Raises Nonsense for a longer one, and for one without an end."""
     buffer = bytearray()
     searched = 0
     async for chunk in chunks:
@@ -226,7 +226,9 @@ async def _lines(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
                 yield line
         searched = len(buffer)
         if searched > LONGEST_LINE:
-            raise errors.Nonsense(f"a line of more than {LONGEST_LINE} bytes")
+            raise errors.Nonsense(f"watch: a line of more than {LONGEST_LINE} bytes")
+    if buffer:
+        raise errors.Nonsense(f"watch: cut off in the middle of {bytes(buffer[:100])!r}")
 
 
 def _now() -> float:

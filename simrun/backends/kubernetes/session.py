@@ -83,6 +83,7 @@ class KubeSession:
         self._pool.close()
         await self._calls.close()
         await self._streams.close()
+        await asyncio.sleep(0)  # streams that were hung up are closed in the loop's next turn
 
     async def get(self, path: str, query: Query | None = None, accept: str = JSON) -> JsonObject:
         """Read an object or a list."""
@@ -171,8 +172,11 @@ class KubeSession:
                     raw = await response.read()
                     after = response.headers.get("Retry-After")
                     raise errors.error_of(what, response.status, raw, after)
-                async for chunk in response.content.iter_any():
-                    yield chunk
+                try:
+                    async for chunk in response.content.iter_any():
+                        yield chunk
+                finally:
+                    _hang_up(response)
         except (aiohttp.ClientError, OSError) as error:
             raise errors.Unreachable(f"{what}: {_describe(error)}") from error
 
@@ -242,6 +246,13 @@ def _client(access: Access, connections: int) -> aiohttp.ClientSession:
     # No cookies, and above no redirects: the API uses neither, and both could carry a token elsewhere. The environment's
     # proxy was looked up with the access; aiohttp's own way would read ~/.netrc on the event loop at each request
     return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+
+
+def _hang_up(response: aiohttp.ClientResponse) -> None:
+    """Drop the connection of a stream that is left early: a goodbye by TLS waits for a peer that may be dead."""
+    connection = response.connection
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()
 
 
 def _describe(error: BaseException) -> str:
