@@ -236,7 +236,7 @@ class Workflow:
             if dependent.verdict is None:
                 self._settle(dependent, Phase.OMITTED)
                 below += self._of_dependents(dependent.pod.worker)
-        if not worker.pod.may_fail and self.failed is None:
+        if not worker.pod.may_fail and self.failed is None and not self.stopped:
             self._fail(name)
 
     def _settle(self, worker: Worker, phase: Phase) -> None:

@@ -68,7 +68,7 @@ class Launcher:
         ours, its = socket.socketpair()
         ours.setblocking(False)
         try:
-            self._process = await in_thread(self._pool, self._spawn, its)
+            await in_thread(self._pool, self._spawn, its)
         except BaseException:
             ours.close()
             raise
@@ -81,10 +81,10 @@ class Launcher:
             raise BackendError(f"the zygote of the local engine cannot start: {self._last_words()}")
         return reader
 
-    def _spawn(self, its: socket.socket) -> subprocess.Popen[bytes]:
+    def _spawn(self, its: socket.socket) -> None:
         """Start it with nothing of ours but the socket: own session, so that Ctrl-C is not for it."""
         with open(self._log, "ab") as log:
-            return subprocess.Popen(
+            self._process = subprocess.Popen(
                 zygote.command_line(),
                 stdin=its.fileno(),
                 stdout=log,
