@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -395,11 +395,23 @@ def _effects(
         ):
             continue
         effects += [
-            KeepAttempt(task, worker, attempt, attempt.n in kills.get(worker, []))
+            KeepAttempt(
+                task,
+                worker,
+                _as_reported(attempt, view.reports.get(attempt_name(worker, attempt.n))),
+                attempt.n in kills.get(worker, []),
+            )
             for attempt in node.attempts
             if attempt.phase is not Phase.PENDING
         ]
     return tuple(effects)
+
+
+def _as_reported(attempt: Attempt, report: WorkerReport | None) -> Attempt:
+    """Give an attempt with the harness's word where the backend knows only an exit code: deadline, asked, why it failed."""
+    if report is None or attempt.reason != "error" or report.pod_uid != attempt.pod_uid:
+        return attempt
+    return replace(attempt, reason=report.reason, message=report.message or attempt.message)
 
 
 def _newly_final(record: RunRecord, tasks: Mapping[str, TaskState]) -> list[str]:
