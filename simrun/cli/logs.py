@@ -90,6 +90,21 @@ def _chosen(logs: list[tuple[str, int, str]], task: str, worker: str, attempt: s
     return chosen
 
 
+def last_lines(store: RunStore, run_id: str, task: str, attempt_name: str, lines: int) -> list[str]:
+    """Give the last lines of an attempt's log as text; none where there is no log."""
+    from simrun.base.errors import NotFound
+    from simrun.store.files import open_beneath
+
+    root = store.layout.run(run_id).root
+    try:
+        fd = open_beneath(root, "tasks", task, "logs", f"{attempt_name}.log")
+    except NotFound:
+        return []
+    with os.fdopen(fd, "rb") as file:
+        file.seek(_start_of_tail(file, lines))
+        return file.read(CHUNK).decode(errors="replace").splitlines()
+
+
 def _print(store: RunStore, record: RunRecord, task: str, name: str, lines: int | None) -> None:
     from simrun.store.files import open_beneath
 

@@ -111,7 +111,7 @@ class Commands(click.Group):
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(None, "--version", package_name="simrun", message="%(prog)s %(version)s")
+@click.version_option(None, "--version", package_name="simrun", message="simrun %(version)s")
 def cli() -> None:
     """Run simulation campaigns: a DAG of tasks, split over workers, here or on Kubernetes.
 

@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from simrun.cli.formatting import as_json, clean, duration, table
+from simrun.cli.formatting import as_json, clean, cut, duration, table
 from simrun.cli.listing import time_text, took
+from simrun.cli.logs import last_lines
 from simrun.cli.options import output_option, store_option, store_path
 
 if TYPE_CHECKING:
     from simrun.cli.report import AttemptUse
     from simrun.model.record import RunRecord
     from simrun.store.runs import RunStore
+
+LAST_LINES = 5
+"""Of the log of what failed."""
 
 
 @click.command("show", short_help="Show a run, or one of its tasks.")
@@ -151,6 +155,7 @@ def _attempt_table(attempts: list[AttemptUse]) -> str:
 def failure_lines(store: RunStore, record: RunRecord, most: int = 3) -> list[str]:
     """Give why a run failed: its message, the last lines of the first failed tasks, and what to type to see more."""
     from simrun.cli import report
+    from simrun.worker.protocol import attempt_name
 
     lines = [f"error: run {record.id} failed: {clean(record.message or 'no reason was recorded')}"]
     failed = [task for task, state in record.tasks.items() if state == "failed"]
@@ -158,7 +163,12 @@ def failure_lines(store: RunStore, record: RunRecord, most: int = 3) -> list[str
         attempts = report.attempts_of(store, record.id, task)
         bad = [use for use in attempts if use.reason not in (None, "completed")]
         if bad:
-            lines += trouble(max(bad, key=lambda use: use.ended or 0))
+            last = max(bad, key=lambda use: use.ended or 0)
+            lines += trouble(last)
+            if not last.tail:  # a bare command has nobody to report its last words
+                name = attempt_name(last.worker, last.attempt)
+                words = last_lines(store, record.id, task, name, LAST_LINES)
+                lines += [f"  | {cut(clean(line), 200)}" for line in words]
         lines.append(f"  simrun logs {record.id} {task} --store {store.layout.root}")
     if len(failed) > most:
         lines.append(f"  and {len(failed) - most} more failed tasks")
