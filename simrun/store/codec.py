@@ -6,6 +6,7 @@ could lose what it says. What can't be read is a DamagedRecord, which nobody ove
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,11 @@ from simrun.worker import files
 M = TypeVar("M", bound=BaseModel)
 
 SCHEMA = 1
+
+_NO_RECORD = frozenset(
+    {errno.EINVAL, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENXIO}
+)
+"""What opening something says that stands in the place of a record and is none; trying again would not help."""
 
 
 def _record_0(data: dict[str, Any]) -> dict[str, Any]:
@@ -50,7 +56,7 @@ def decode(kind: type[M], data: bytes, path: Path) -> M:
     """Read a model; `path` is for the error. Raises DamagedRecord, UnknownSchema."""
     try:
         value = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DamagedRecord(f"{path}: is no JSON ({error}); {len(data)} bytes") from error
     if not isinstance(value, dict):
         raise DamagedRecord(f"{path}: holds a {type(value).__name__}, not an object")
@@ -62,7 +68,10 @@ def decode(kind: type[M], data: bytes, path: Path) -> M:
             f"{path}: has schema {schema}, this simrun knows up to {SCHEMA}; use a newer simrun"
         )
     if schema == SCHEMA - 1 and (step := _FROM_PREVIOUS.get(kind)):
-        value = step(value)
+        try:
+            value = step(value)
+        except (AttributeError, TypeError, ValueError, OverflowError) as error:
+            raise DamagedRecord(f"{path}: has schema {schema} and can't be brought up") from error
     try:
         return kind.model_validate({"schema": SCHEMA, **value})
     except ValidationError as error:
@@ -74,6 +83,11 @@ def decode(kind: type[M], data: bytes, path: Path) -> M:
 
 
 def read(kind: type[M], path: Path) -> M | None:
-    """Read a model from a file; None when there is none."""
-    data = files.read(path)
+    """Read a model from a file; None when there is none. Raises DamagedRecord, UnknownSchema; OSError if the store fails."""
+    try:
+        data = files.read(path)
+    except OSError as error:
+        if error.errno in _NO_RECORD:
+            raise DamagedRecord(f"{path}: can't be read: {error.strerror}") from error
+        raise
     return None if data is None else decode(kind, data, path)

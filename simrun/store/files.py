@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from simrun.base.errors import NotFound, UnsupportedStore
@@ -12,54 +16,62 @@ from simrun.worker import files
 
 def probe(root: Path) -> None:
     """Try out everything that records stand on, in `root`. Raises UnsupportedStore with what failed and the remedy."""
-    one, two = files.temporary_name(root), files.temporary_name(root)
-    step = "create and fsync a file"
+    one, two, three = (files.temporary_name(root) for _ in range(3))
     try:
-        try:
+        with trying(root, "create and fsync a file"):
             files.write_synced(one, b"probe\n")
-            step = "make a hard link"
+        with trying(root, "make a hard link"):
             os.link(one, two)
-            step = "refuse a second link of one name"
-            if not _refuses_link(one, two):
-                raise UnsupportedStore(
-                    _advice(root, "replaces a name by link, so no claim would hold")
-                )
-            step = "rename"
-            os.rename(two, one)
-            step = "fsync a directory"
+        with trying(root, "refuse a second link of one name"):
+            _be_refused(one, two)
+        with trying(root, "rename a file"):
+            os.rename(two, three)
+        with trying(root, "remove a file"):
+            os.unlink(three)
+        with trying(root, "fsync a directory"):
             files.sync_directory(root)
-        except OSError as error:
-            raise UnsupportedStore(
-                _advice(root, f"cannot {step}: {error.strerror or error}")
-            ) from error
     finally:
-        for name in (one, two):
-            name.unlink(missing_ok=True)
+        for name in (one, two, three):
+            try:
+                os.unlink(name)
+            except OSError:
+                pass  # not there, or not to be removed: what was tried has said so
 
 
-def _refuses_link(one: Path, two: Path) -> bool:
+@contextmanager
+def trying(root: Path, what: str) -> Iterator[None]:
+    """Turn the error of a file system into one that says what a run store needs, and the remedy."""
+    try:
+        yield
+    except OSError as error:
+        raise UnsupportedStore(
+            f"{root}: cannot {what}: {error.strerror or error}; put the store on a local disk or on NFS "
+            f"(ext4, xfs and NFS v3/v4 work), in a directory that uid {os.geteuid()} may write to"
+        ) from error
+
+
+def _be_refused(one: Path, two: Path) -> None:
     try:
         os.link(one, two)
     except FileExistsError:
-        return True
-    return False
-
-
-def _advice(root: Path, what: str) -> str:
-    return (
-        f"{root}: this file system {what}; "
-        "put the store on a local disk or on NFS (ext4, xfs and NFS v3/v4 work), writable by this user"
-    )
+        return
+    raise OSError(errno.EEXIST, "a link replaced the name, so no claim would hold")
 
 
 def remove_tree(root: Path) -> None:
-    """Remove a directory and all in it, links themselves and never what they point to; one that is gone is fine."""
+    """Remove a directory and all in it, links themselves and never what they point to; what is gone already is fine."""
     try:
-        shutil.rmtree(root)
-    except FileNotFoundError:
-        pass
+        if sys.version_info >= (3, 12):
+            shutil.rmtree(root, onexc=lambda _function, _path, error: _pass_over(error))
+        else:
+            shutil.rmtree(root, onerror=lambda _function, _path, info: _pass_over(info[1]))
     except NotADirectoryError:
         root.unlink(missing_ok=True)
+
+
+def _pass_over(error: BaseException) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def open_beneath(root: Path, *names: str) -> int:

@@ -13,7 +13,7 @@ import socket
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from simrun.base.errors import Locked
+from simrun.base.errors import Locked, UnsupportedStore
 from simrun.store.layout import StoreLayout
 
 
@@ -41,7 +41,7 @@ class StoreLock:
         self._fd: int | None = None
 
     def acquire(self, command: str, since: float, url: str | None = None) -> None:
-        """Take the lock or raise Locked, which names the holder."""
+        """Take the lock or raise Locked, which names the holder; UnsupportedStore where no file can be locked."""
         fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -52,6 +52,11 @@ class StoreLock:
                 f"the store {self._path.parent} is held by {holder or 'another simrun'}; "
                 "wait for it, or use another store with --store DIR"
             ) from None
+        except OSError as error:
+            os.close(fd)
+            raise UnsupportedStore(
+                f"{self._path}: cannot be locked: {error.strerror}; put the store on a local disk"
+            ) from error
         self._fd = fd
         me = Holder(command, os.getpid(), socket.gethostname(), since, url)
         os.ftruncate(fd, 0)

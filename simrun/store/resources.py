@@ -5,7 +5,9 @@ The name of a file is its key, so an observation that is recorded twice (a crash
 
 from __future__ import annotations
 
-import heapq
+import hashlib
+import os
+import re
 from pathlib import Path
 
 from simrun.base.errors import DamagedRecord
@@ -16,6 +18,9 @@ from simrun.worker import files
 
 HISTORY = 200
 """Observations of a type that planning looks at; more would change a highest peak hardly ever."""
+
+_PLAIN = re.compile(r"[A-Za-z0-9_-]{1,100}")
+_NOT_PLAIN = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class ResourceStore:
@@ -33,16 +38,14 @@ class ResourceStore:
             observation.worker,
             observation.attempt,
         )
-        path.parent.mkdir(parents=True, exist_ok=True)
+        files.make_directory(path.parent)
         return files.create(path, codec.encode(observation))
 
     def of_type(self, name: str, limit: int = HISTORY) -> list[Observation]:
         """Give the newest observations of a type, oldest first; damaged ones are left out."""
         directory = self._layout.resources / _directory(name)
-        # Run ids sort by time, and a file's name starts with one
-        newest = heapq.nlargest(limit, files.listing(directory))
         found = []
-        for file_name in newest:
+        for file_name in _newest(directory, limit):
             try:
                 item = codec.read(Observation, directory / file_name)
             except DamagedRecord:
@@ -52,7 +55,27 @@ class ResourceStore:
         return sorted(found, key=lambda item: item.at)
 
 
+def _newest(directory: Path, limit: int) -> list[str]:
+    """Give the names of the files that were written last.
+
+    By their times where there are too many: run ids made from a key or by a schedule don't sort by time.
+    """
+    names = sorted(files.listing(directory))
+    if len(names) <= limit:
+        return names
+    return sorted(names, key=lambda name: _written(directory / name))[-limit:]
+
+
+def _written(path: Path) -> int:
+    try:
+        return os.stat(path).st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
 def _directory(type_name: str) -> str:
-    """Type names are free text; a directory name is not."""
-    safe = "".join(c if c.isalnum() or c in "-_" else f"%{ord(c):x}" for c in type_name)
-    return safe[:200] or "%"
+    """Give the directory of a type. Its name is free text: what is no plain word is told apart by a hash."""
+    if _PLAIN.fullmatch(type_name):
+        return type_name
+    word = _NOT_PLAIN.sub("-", type_name)[:40]
+    return f"{word}.{hashlib.sha256(type_name.encode()).hexdigest()[:16]}"

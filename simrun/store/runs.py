@@ -6,12 +6,15 @@ of file threads. A run exists when its run.json exists, and run.json comes into 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from simrun.base import ids
 from simrun.base.errors import Conflict, DamagedRecord, NotFound
 from simrun.model.record import RunRecord
 from simrun.model.report import AttemptEvidence, WorkerReport
@@ -32,20 +35,23 @@ class RunStore:
     def __init__(self, root: Path, *, owner: tuple[int, int] | None = None) -> None:
         self.layout = StoreLayout(root)
         self._owner = owner if os.geteuid() == 0 else None
-        self._locks: dict[str, threading.Lock] = {}
+        self._locks: weakref.WeakValueDictionary[str, threading.Lock] = (
+            weakref.WeakValueDictionary()
+        )
         self._guard = threading.Lock()
 
     def open(self) -> None:
         """Make the directories of the store and try the file system. Raises UnsupportedStore."""
-        for directory in (
-            self.layout.root,
-            self.layout.runs,
-            self.layout.live,
-            self.layout.deleted,
-            self.layout.snapshots,
-            self.layout.resources,
-        ):
-            directory.mkdir(parents=True, exist_ok=True)
+        with store_files.trying(self.layout.root, "make directories"):
+            for directory in (
+                self.layout.root,
+                self.layout.runs,
+                self.layout.live,
+                self.layout.deleted,
+                self.layout.snapshots,
+                self.layout.resources,
+            ):
+                files.make_directory(directory)
         store_files.probe(self.layout.root)
 
     # --- existence ---------------------------------------------------------------------------------------------------
@@ -58,42 +64,89 @@ class RunStore:
     ) -> RunRecord:
         """Make a run exist, or give the record of the one that does.
 
-        `prepare` puts into the directory what must be there before the run exists. An id whose run was deleted is refused (Conflict); an unfinished creation of the id is completed.
+        `prepare` puts into the directory what must be there before the run exists. An id whose run was deleted is refused
+        (Conflict); an unfinished creation of the id is completed.
         """
-        if self._deleted(record.id):
-            raise Conflict(f"run {record.id} was deleted; its id is not used again")
+        self._refuse_deleted(record.id)
         run = self.layout.run(record.id)
         for directory in (run.root, run.tasks):
-            directory.mkdir(exist_ok=True)
+            files.make_directory(directory)
             self.give(directory)
-        if run.record.exists():  # only saves work; the link below decides
-            return self.read(record.id)
+        try:
+            with self._alone(run):
+                if not self._make(run, record, submission, prepare):
+                    return self.read(record.id)
+        except FileNotFoundError:
+            self._refuse_deleted(record.id)  # its directory went while it was made
+            raise
+        return record
+
+    def _make(
+        self,
+        run: RunDir,
+        record: RunRecord,
+        submission: Submission,
+        prepare: Callable[[RunDir], None] | None,
+    ) -> bool:
+        """Fill the directory and link the record; False when the run exists already, whose files are left alone then."""
+        if files.listed(run.root, run.record.name):
+            return False
         if prepare is not None:
             prepare(run)
         files.replace(run.submission, codec.encode(submission))
         self.mark_live(record.id)
         if not files.create(run.record, codec.encode(record)):
-            return self.read(record.id)
+            return False
         files.sync_directory(self.layout.runs)
-        if self._deleted(record.id):  # deleted between the two looks: undo our own creation
-            store_files.remove_tree(run.root)
-            raise Conflict(f"run {record.id} was deleted; its id is not used again")
-        return record
+        if self._deleted(record.id):  # between the look and the link: undo our own creation
+            self._remove(record.id)
+            self._refuse_deleted(record.id)
+        return True
 
     def delete(self, run_id: str) -> None:
         """Remove an ended run with nothing pending. Raises NotFound, Conflict."""
-        record = self.read(run_id)
-        if not record.state.terminal or record.pending:
-            raise Conflict(f"run {run_id} is {record.state}; only an ended run can be deleted")
-        files.create(self.layout.tombstone(run_id), b"")
-        store_files.remove_tree(self.layout.run(run_id).root)
-        self.unmark_live(run_id)
+        with self._alone(self.layout.run(run_id)):
+            record = self.read(run_id)
+            if not _idle(record):
+                raise Conflict(f"run {run_id} is {record.state}; only an ended run can be deleted")
+            files.create(self.layout.tombstone(run_id), b"")
+            self._remove(run_id)
 
     def finish_deletions(self) -> None:
         """Complete deletions that a stopped process left half-done."""
-        for run_id in files.listing(self.layout.deleted) & files.listing(self.layout.runs):
-            store_files.remove_tree(self.layout.run(run_id).root)
-            self.unmark_live(run_id)
+        left = files.listing(self.layout.runs) | files.listing(self.layout.live)
+        for run_id in files.listing(self.layout.deleted) & left:
+            self._remove(run_id)
+
+    def _remove(self, run_id: str) -> None:
+        """Take a run away: first its record, so that half of it never looks like a run, last the hint."""
+        run = self.layout.run(run_id)
+        for name in (run.record, run.root):
+            store_files.remove_tree(name)
+        self.unmark_live(run_id)
+
+    @contextmanager
+    def _alone(self, run: RunDir) -> Iterator[None]:
+        """Create or delete a run alone, so that files of two submissions of one id are never mixed.
+
+        Among the threads of this process always; among processes where the file system locks directories: a local disk.
+        On a cluster one service does all this (its Lease), and the link of the record decides in any case.
+        """
+        with self.locked(run.root.name):
+            try:
+                fd = os.open(run.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                yield  # nothing there to guard
+                return
+            try:
+                _lock_directory(fd)
+                yield
+            finally:
+                os.close(fd)
+
+    def _refuse_deleted(self, run_id: str) -> None:
+        if self._deleted(run_id):
+            raise Conflict(f"run {run_id} was deleted; its id is not used again")
 
     def _deleted(self, run_id: str) -> bool:
         return run_id in files.listing(self.layout.deleted)
@@ -102,13 +155,22 @@ class RunStore:
 
     def read(self, run_id: str) -> RunRecord:
         """Give the record of a run. Raises NotFound, DamagedRecord."""
-        record = codec.read(RunRecord, self.layout.run(run_id).record)
+        if ids.run_id_problem(
+            run_id
+        ):  # "..", say: an id comes from users, and no path may be made of it
+            raise NotFound(f"no run {run_id!r} in {self.layout.root}")
+        path = self.layout.run(run_id).record
+        record = codec.read(RunRecord, path)
         if record is None:
             raise NotFound(f"no run {run_id!r} in {self.layout.root}")
+        if record.id != run_id:
+            raise DamagedRecord(f"{path}: is the record of run {record.id!r}")
         return record
 
     def submission(self, run_id: str) -> Submission:
         """Give what was submitted. Raises NotFound, DamagedRecord."""
+        if ids.run_id_problem(run_id):
+            raise NotFound(f"no run {run_id!r} in {self.layout.root}")
         submission = codec.read(Submission, self.layout.run(run_id).submission)
         if submission is None:
             raise NotFound(f"run {run_id!r} has no submission.json")
@@ -125,7 +187,8 @@ class RunStore:
     def write_if_unchanged(self, before: RunRecord, after: RunRecord) -> RunRecord | None:
         """Write `after` when the record on disk is still `before`; what was written, None when it was not.
 
-        The revision grows by one. A lower epoch than the one on disk is fenced off.
+        The revision grows by one. `after.epoch` is the writer's own; one lower than that on disk is fenced off. The hint that
+        the run may have something to do is set before the write that gives it something, and taken away after its last.
         """
         with self.locked(before.id):
             try:
@@ -135,9 +198,11 @@ class RunStore:
             if now != before.changed(workflow=None) or after.epoch < now.epoch:
                 return None
             written = after.changed(revision=now.revision + 1, workflow=None)
+            if _idle(now) and not _idle(written):
+                self.mark_live(before.id)
             files.replace(self.layout.run(before.id).record, codec.encode(written))
-        if written.state.terminal and not written.pending:
-            self.unmark_live(before.id)
+            if _idle(written):
+                self.unmark_live(before.id)
         return written
 
     # --- lists -------------------------------------------------------------------------------------------------------
@@ -161,8 +226,9 @@ class RunStore:
                 yield error
 
     def mark_live(self, run_id: str) -> None:
-        """Hint that a run may have something to do; before it exists."""
+        """Hint that a run may have something to do; before it exists, and so that the hint outlives what it tells of."""
         self.layout.live_mark(run_id).touch()
+        files.sync_directory(self.layout.live)
 
     def unmark_live(self, run_id: str) -> None:
         """Take the hint away."""
@@ -200,7 +266,7 @@ class RunStore:
     def keep_evidence(self, run_id: str, task: str, evidence: AttemptEvidence) -> None:
         """Keep what is known of an attempt; a later word replaces an earlier one."""
         directory = self.layout.run(run_id).task(task).attempts
-        directory.mkdir(exist_ok=True)
+        files.make_directory(directory)
         name = attempt_name(evidence.worker, evidence.attempt)
         files.replace(directory / f"{name}.json", codec.encode(evidence))
 
@@ -211,7 +277,7 @@ class RunStore:
 
     def mark(self, directory: Path, name: str, data: bytes = b"") -> bool:
         """Put a small file that is written once (dead/, memory/, recorded/); whether this call did."""
-        directory.mkdir(exist_ok=True)
+        files.make_directory(directory)
         return files.create(directory / name, data)
 
     def give(self, path: Path) -> None:
@@ -227,3 +293,15 @@ class RunStore:
             self.give(Path(directory))
             for name in names:
                 os.chown(Path(directory) / name, *self._owner, follow_symlinks=False)
+
+
+def _idle(record: RunRecord) -> bool:
+    """Whether there is nothing more to do for a run."""
+    return record.state.terminal and not record.pending
+
+
+def _lock_directory(fd: int) -> None:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+    except OSError:
+        pass  # a file system that locks no directories, as NFS

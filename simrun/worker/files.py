@@ -12,6 +12,7 @@ import errno
 import itertools
 import json
 import os
+import stat
 import threading
 from pathlib import Path
 from typing import Any
@@ -157,10 +158,16 @@ def listed(top: Path, *names: str) -> bool:
 
 
 def read(path: Path) -> bytes | None:
-    """Give the content of a file, None when there is none. An open revalidates what a lookup would not."""
+    """Give the content of a file, None when there is none. An open revalidates what a lookup would not.
+
+    Raises OSError (EINVAL) for what is no file: a FIFO in the place of a report must not hold up its reader, nor a device feed
+    it for ever.
+    """
     for attempt in range(_ESTALE_TRIES):
         try:
-            with open(path, "rb") as file:
+            with open(path, "rb", opener=_open_at_once) as file:
+                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                    raise OSError(errno.EINVAL, "Not a regular file", str(path))
                 return file.read()
         except (FileNotFoundError, NotADirectoryError):
             return None
@@ -168,6 +175,10 @@ def read(path: Path) -> bytes | None:
             if error.errno != errno.ESTALE or attempt == _ESTALE_TRIES - 1:
                 raise
     raise AssertionError("unreachable")
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def encode(value: Any) -> bytes:
