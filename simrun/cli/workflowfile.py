@@ -12,6 +12,10 @@ from simrun.base.errors import InvalidInput, NotFound, Problem
 from simrun.model import yamlreader
 from simrun.model.faults import Fault, Nearest
 from simrun.model.load import LocalFile, WorkflowFile, load
+from simrun.worker import tables
+
+TABLE_BYTES = 16 * 2**20
+"""Larger tables of units are read once, at submission, not twice."""
 
 
 def read_bytes(file: str) -> bytes:
@@ -81,8 +85,10 @@ def _file_fault(item: LocalFile, base: Path, *, check_syntax: bool) -> Fault | N
         )
     if item.kind != "input" and not path.is_file():
         return Fault(item.field, f"{item.path} is no file")
-    if item.kind != "plugin":
+    if item.kind == "input":
         return None
+    if item.kind == "table":
+        return _table_fault(item, path)
     try:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError) as error:
@@ -96,6 +102,17 @@ def _file_fault(item: LocalFile, base: Path, *, check_syntax: bool) -> Fault | N
         return None
     remedy = Nearest(names).remedy(item.function)
     return Fault(item.field, f"{item.path} has no function {item.function!r}", None, remedy)
+
+
+def _table_fault(item: LocalFile, path: Path) -> Fault | None:
+    """Read a table of units, as the submission will; a huge one is left to it."""
+    if path.stat().st_size > TABLE_BYTES:
+        return None
+    try:
+        tables.read_table(path)
+    except ValueError as error:
+        return Fault(item.field, str(error))
+    return None
 
 
 def _elsewhere(item: LocalFile, base: Path) -> str:

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from simrun.base.errors import InvalidInput, Problem
-from simrun.model import validate, yamlreader
+from simrun.model import typecheck, validate, yamlreader
 from simrun.model.faults import Fault, Nearest, Path, listed
 from simrun.model.sections import Sections
 from simrun.model.tasktype import TaskType
@@ -66,7 +66,7 @@ class WorkflowFile:
     def local_files(self) -> Iterator[LocalFile]:
         """Yield the files that have to be there when the workflow is submitted."""
         for name, task_type in self.types.items():
-            for path, source in validate.local_code(task_type):
+            for path, source in typecheck.local_code(task_type):
                 kind = "table" if path[-1] == "table" else "plugin"
                 where = (*self.origins[name], *path)
                 node = self.tree.root.at(where)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from simrun.model import validate
+from simrun.model import typecheck, validate
 from simrun.model.faults import Fault, Path, listed
 from simrun.model.tasktype import TaskType
 from simrun.model.wording import field_names, shown, unknown_key
@@ -42,7 +42,7 @@ class Sections:
     def _take_types(self, types: dict[str, Any]) -> None:
         for name, value in types.items():
             path: Path = ("types", name)
-            if problem := validate.type_name_problem(name):
+            if problem := typecheck.type_name_problem(name):
                 self.faults.append(Fault(path, problem, at_key=True))
             if not isinstance(value, dict):
                 text = "must be a mapping with a command or a plugin"

@@ -8,7 +8,6 @@ disagree on a value, `doubt` says so; who can't tell from the context what is me
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from typing import Any
 
@@ -17,35 +16,23 @@ import yaml
 from simrun.base.errors import InvalidInput, Problem
 from simrun.model.faults import dotted
 from simrun.model.scalars import resolve
+from simrun.model.yamltext import Refused, decoded
 from simrun.model.yamltree import Node, Tree
 
-MAX_BYTES = 64 * 2**20
 MAX_DEPTH = 100
 """Levels of nesting; a workflow needs about eight."""
 MAX_ALIASED = 100_000
 """Values that aliases may bring in, all together: against files that unfold a thousandfold."""
 
 _TAG = "tag:yaml.org,2002:"
-_UNPRINTABLE = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]"
-)
-_SURROGATES = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
-
-
-class _Refused(Exception):  # noqa: N818 - never leaves this module
-    """Raised where reading can't go on."""
-
-    def __init__(self, message: str, line: int, column: int, remedy: str | None = None) -> None:
-        self.message, self.line, self.column, self.remedy = message, line, column, remedy
-        super().__init__(message)
 
 
 def parse(text: str | bytes, file: str) -> Tree:
     """Read a file that has one document. Raises InvalidInput where that can't be done."""
     builder = _Builder(file)
     try:
-        builder.read(_decoded(text))
-    except _Refused as error:
+        builder.read(decoded(text))
+    except Refused as error:
         builder.refuse(error)
     except yaml.MarkedYAMLError as error:
         builder.report_syntax(error)
@@ -61,7 +48,7 @@ def parse_value(text: str) -> Any:
     builder = _Builder("value")
     try:
         builder.read(text)
-    except _Refused as error:
+    except Refused as error:
         raise ValueError(error.message) from error
     except yaml.YAMLError as error:
         raise ValueError("is no value that YAML can read; put it in quotes") from error
@@ -73,44 +60,6 @@ def parse_value(text: str) -> Any:
         if node.doubt:
             raise ValueError(node.doubt)
     return builder.root.value
-
-
-def _decoded(text: str | bytes) -> str:
-    if len(text) > MAX_BYTES:
-        raise _Refused(f"has more than {MAX_BYTES // 2**20} MiB", 1, 1)
-    if isinstance(text, bytes):
-        raw = text
-        try:
-            text = raw.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            before = raw[: error.start].decode()
-            line, column = _spot(before, len(before))
-            byte = raw[error.start]
-            raise _Refused(
-                f"byte 0x{byte:02x} is no UTF-8", line, column, "save the file as UTF-8"
-            ) from error
-    text = text.removeprefix("\ufeff")
-    if bad := _UNPRINTABLE.search(text):
-        line, column = _spot(text, bad.start())
-        code = ord(bad.group())
-        raise _Refused(f"the control character U+{code:04X} is not allowed", line, column)
-    return _json_as_yaml(text) if text.lstrip().startswith("{") else text
-
-
-def _json_as_yaml(text: str) -> str:
-    """Take away the two things of JSON that libyaml refuses: tabs before a token, halves of a character as \\u escapes."""
-    text = re.sub(r"^[ \t]+", lambda blanks: " " * len(blanks.group()), text, flags=re.MULTILINE)
-    return _SURROGATES.sub(
-        lambda pair: (
-            f"\\U{0x10000 + ((int(pair[1], 16) & 0x3FF) << 10) + (int(pair[2], 16) & 0x3FF):08X}"
-        ),
-        text,
-    )
-
-
-def _spot(text: str, index: int) -> tuple[int, int]:
-    start = text.rfind("\n", 0, index) + 1
-    return text.count("\n", 0, index) + 1, index - start + 1
 
 
 class _Builder:
@@ -130,7 +79,7 @@ class _Builder:
         self._documents = 0
         self._text = ""
 
-    def refuse(self, error: _Refused) -> None:
+    def refuse(self, error: Refused) -> None:
         """Keep what made reading stop; nothing after it was seen."""
         self.root = None
         place = f"{self._file}:{error.line}:{error.column}"
@@ -185,7 +134,7 @@ class _Builder:
             elif kind is yaml.DocumentStartEvent:
                 self._documents += 1
                 if self._documents > 1:
-                    raise _Refused("a second document begins here", *_start(event))
+                    raise Refused("a second document begins here", *_start(event))
 
     def _scalar(self, event: Any) -> None:
         line, column = _start(event)
@@ -245,9 +194,9 @@ class _Builder:
     def _begin(self, event: Any, *, is_mapping: bool) -> None:
         line, column = _start(event)
         if self._open and self._pending[-1] is None and isinstance(self._open[-1].items, dict):
-            raise _Refused("a key must be a single word or text", line, column)
+            raise Refused("a key must be a single word or text", line, column)
         if len(self._open) >= MAX_DEPTH:
-            raise _Refused(f"is nested more than {MAX_DEPTH} levels deep", line, column)
+            raise Refused(f"is nested more than {MAX_DEPTH} levels deep", line, column)
         node = Node({} if is_mapping else [], line, column, items={} if is_mapping else [])
         if event.tag not in (None, "!", _TAG + "map", _TAG + "seq"):
             self.report(f"the tag {event.tag} is not supported", line, column)
@@ -266,19 +215,19 @@ class _Builder:
     def _alias(self, event: Any) -> None:
         line, column = _start(event)
         if self._open and self._pending[-1] is None and isinstance(self._open[-1].items, dict):
-            raise _Refused("a key must be written out, not an alias", line, column)
+            raise Refused("a key must be written out, not an alias", line, column)
         node = self._anchors.get(event.anchor)
         if node is None:
-            raise _Refused(f"no anchor &{event.anchor} stands before this", line, column)
+            raise Refused(f"no anchor &{event.anchor} stands before this", line, column)
         if any(node is outer for outer in self._open):
-            raise _Refused(f"*{event.anchor} stands inside of what it repeats", line, column)
+            raise Refused(f"*{event.anchor} stands inside of what it repeats", line, column)
         self._count(node.size, line, column)
         self._add(node)
 
     def _count(self, size: int, line: int, column: int) -> None:
         self._aliased += size
         if self._aliased > MAX_ALIASED:
-            raise _Refused(f"aliases bring in more than {MAX_ALIASED} values", line, column)
+            raise Refused(f"aliases bring in more than {MAX_ALIASED} values", line, column)
 
     def _add(self, node: Node) -> None:
         """Put a finished node into the collection that is open."""

@@ -102,6 +102,19 @@ def test_files_that_are_not_there_are_told_at_their_place(
     assert f"error: {file}:" in result.stderr
 
 
+def test_a_table_of_units_is_read_and_its_faults_are_told(here: Path) -> None:
+    (here / "points.csv").write_text("x,x\n1,2\n")
+    (here / "w.yaml").write_text(
+        GOOD.replace("grid: {x: [1, 2, 3], y: [1, 2]}", "table: points.csv")
+    )
+
+    result = simrun("validate", here / "w.yaml")
+
+    assert result.exit_code == 2
+    assert "types.sweep.split.units.table" in result.stderr
+    assert "the header names 'x' twice" in result.stderr
+
+
 def test_a_plugin_that_python_can_not_read_is_told_with_its_line(here: Path) -> None:
     (here / "code" / "sweep.py").write_text("def compute(unit):\n    return (\n")
 

@@ -241,6 +241,8 @@ def test_the_number_of_a_replicate_is_a_parameter() -> None:
         ({"unit_timeout": 5}, "unit_timeout: has no meaning without a split; use timeout"),
         ({"failures": {"allowed": 3}}, "failures: has no meaning without a split; leave it out"),
         ({"plugin": "../p.py:f"}, "plugin: must be a path below the workflow file's own (got '../p.py'); put it beside the workflow file, or into a directory below"),
+        ({"split": {"workers": 1, "units": {"list": [1]}}, "outputs": {"o": "map.npy", "t": "table.csv", "all": "."}}, "outputs.o: is made by no merge (got 'map.npy'); the merge 'table' makes table.csv and table.jsonl; give a plugin or a command for more"),
+        ({"split": {"workers": 1, "units": {"list": [1]}}, "merge": {"kind": "sum"}, "outputs": {"o": "table.csv", "s": "sum.json"}}, "outputs.o: is made by no merge (got 'table.csv'); the merge 'sum' makes sum.json; give a plugin or a command for more"),
         ({"split": {"workers": 1, "units": {"grid": {}}}}, "split.units.grid: names no parameter; for no units at all write `list: []`"),
         ({"split": {"workers": 1, "units": {"list": [1, {"a": 2}]}}}, "split.units.list: must have rows only or values only, not both"),
         ({"split": {"workers": 1, "units": {"grid": {k: [0] * 200 for k in "abc"}}}}, "split.units.grid: makes 8,000,000 units; at most 1,000,000 are possible: let each unit do more of the work"),
