@@ -105,7 +105,7 @@ class RunStore:
 
     def delete(self, run_id: str) -> None:
         """Remove an ended run with nothing pending. Raises NotFound, Conflict."""
-        with self._alone(self.layout.run(run_id)):
+        with self._alone(self._run(run_id)):
             record = self.read(run_id)
             if not _idle(record):
                 raise Conflict(f"run {run_id} is {record.state}; only an ended run can be deleted")
@@ -155,11 +155,7 @@ class RunStore:
 
     def read(self, run_id: str) -> RunRecord:
         """Give the record of a run. Raises NotFound, DamagedRecord."""
-        if ids.run_id_problem(
-            run_id
-        ):  # "..", say: an id comes from users, and no path may be made of it
-            raise NotFound(f"no run {run_id!r} in {self.layout.root}")
-        path = self.layout.run(run_id).record
+        path = self._run(run_id).record
         record = codec.read(RunRecord, path)
         if record is None:
             raise NotFound(f"no run {run_id!r} in {self.layout.root}")
@@ -169,12 +165,16 @@ class RunStore:
 
     def submission(self, run_id: str) -> Submission:
         """Give what was submitted. Raises NotFound, DamagedRecord."""
-        if ids.run_id_problem(run_id):
-            raise NotFound(f"no run {run_id!r} in {self.layout.root}")
-        submission = codec.read(Submission, self.layout.run(run_id).submission)
+        submission = codec.read(Submission, self._run(run_id).submission)
         if submission is None:
             raise NotFound(f"run {run_id!r} has no submission.json")
         return submission
+
+    def _run(self, run_id: str) -> RunDir:
+        """Give the directory of a run that a user named; what can't be an id (`..`, say) is no run and becomes no path."""
+        if ids.run_id_problem(run_id):
+            raise NotFound(f"no run {run_id!r} in {self.layout.root}")
+        return self.layout.run(run_id)
 
     @contextmanager
     def locked(self, run_id: str) -> Iterator[None]:
