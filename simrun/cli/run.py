@@ -109,6 +109,7 @@ def run_attached(options: RunOptions, open_session: OpenSession | None = None) -
 
     loaded = read_workflow(options.file, options.params, check_syntax=options.backend == "local")
     submission = submission_of(loaded, options)
+    _make_store(options.store)
     open_session = open_session or engine.session_opener(options)
     display = open_display(sys.stderr, os.environ, quiet=options.quiet)
     if not options.quiet:
@@ -123,6 +124,17 @@ def run_attached(options: RunOptions, open_session: OpenSession | None = None) -
     finally:
         display.close()
     return _finish(options, record)
+
+
+def _make_store(store: Path) -> None:
+    """Make the directory of the store. Raises InvalidInput where that can't be."""
+    from simrun.base.errors import InvalidInput, Problem
+
+    try:
+        store.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        text, remedy = f"can't be made: {error.strerror}", "name another directory with --store"
+        raise InvalidInput([Problem("--store", text, repr(str(store)), remedy)]) from error
 
 
 def submission_of(loaded: WorkflowFile, options: RunOptions) -> Submission:

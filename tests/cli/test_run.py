@@ -190,6 +190,15 @@ def test_a_wrong_option_is_named(
     assert text in result.stderr
 
 
+def test_a_store_that_can_not_be_made_is_told(tmp_path: Path) -> None:
+    file = write(tmp_path, QUICK)
+
+    result = simrun("run", file, "--store", file / "store")
+
+    assert result.exit_code == 2
+    assert "error: --store: can't be made: Not a directory" in result.stderr
+
+
 def test_what_the_command_line_says_goes_over_what_the_file_says(tmp_path: Path) -> None:
     loaded = read_workflow(str(write(tmp_path, QUICK + "run: {group: lab, labels: {a: b}}\n")))
     options = RunOptions(file="w", store=tmp_path, name="given")
