@@ -35,7 +35,7 @@ def _record_0(data: dict[str, Any]) -> dict[str, Any]:
         new = {key: value for key, value in plan.items() if not key.endswith("_gb")}
         for name in ("memory", "retry_memory"):
             if (old := plan.get(name + "_gb")) is not None:
-                new[name] = int(old * 2**30)
+                new[name] = int(float(old) * 2**30)  # float: a text would be repeated, not refused
         plans[task] = new
     return {**data, "plans": plans}
 

@@ -42,7 +42,7 @@ class StoreLock:
 
     def acquire(self, command: str, since: float, url: str | None = None) -> None:
         """Take the lock or raise Locked, which names the holder; UnsupportedStore where no file can be locked."""
-        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = self._open()
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -54,13 +54,23 @@ class StoreLock:
             ) from None
         except OSError as error:
             os.close(fd)
-            raise UnsupportedStore(
-                f"{self._path}: cannot be locked: {error.strerror}; put the store on a local disk"
-            ) from error
+            raise self._unsupported(error) from error
         self._fd = fd
         me = Holder(command, os.getpid(), socket.gethostname(), since, url)
         os.ftruncate(fd, 0)
         os.pwrite(fd, json.dumps(asdict(me)).encode(), 0)
+
+    def _open(self) -> int:
+        try:
+            return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise self._unsupported(error) from error
+
+    def _unsupported(self, error: OSError) -> UnsupportedStore:
+        return UnsupportedStore(
+            f"{self._path}: cannot be locked: {error.strerror}; "
+            f"put the store on a local disk, in a directory that uid {os.geteuid()} may write to"
+        )
 
     def holder(self) -> Holder | None:
         """Give who last took the lock; None when that can't be read."""
