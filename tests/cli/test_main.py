@@ -161,15 +161,23 @@ def test_version_is_told_in_both_forms() -> None:
 def test_c61_a_pipe_gets_no_escape_bytes(runs: Runs, environ: dict[str, str]) -> None:
     runs.add()
     base = {key: value for key, value in os.environ.items() if "COLOR" not in key}
+    commands = [["list"], ["show", "01run"], ["show", "nix"], ["--help"], ["lisst"]]
+    code = (
+        "from simrun.cli.main import cli\n"
+        f"for arguments in {commands!r}:\n"
+        "    cli(arguments, standalone_mode=False)\n"
+    )
 
-    for arguments in (["list"], ["show", "01run"], ["show", "nix"], ["--help"]):
-        done = subprocess.run(
-            [sys.executable, "-m", "simrun.cli.main", *arguments],
-            capture_output=True,
-            check=False,
-            env={**base, **environ, "SIMRUN_STORE": str(runs.root)},
-        )
-        assert b"\x1b" not in done.stdout + done.stderr
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        check=True,
+        env={**base, **environ, "SIMRUN_STORE": str(runs.root)},
+    )
+
+    assert b"01run" in done.stdout
+    assert b"error: no run 'nix'" in done.stderr
+    assert b"\x1b" not in done.stdout + done.stderr
 
 
 def test_a_reader_that_goes_away_is_no_crash(runs: Runs) -> None:
