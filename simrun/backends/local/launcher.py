@@ -25,6 +25,8 @@ OnStart = Callable[[str, int, int | None], None]
 _END_S = 5.0
 _AGAIN_S = 1.0
 _LOG_TAIL = 2000
+_TRIES = 5
+"""Zygotes in a row that may die before they are ready; one killed by chance is no reason to give up."""
 
 
 class Launcher:
@@ -49,12 +51,19 @@ class Launcher:
             self._writer.write(zygote.frame(records.to_json(order)))
 
     async def run(self, on_start: OnStart) -> None:
-        """Keep a zygote alive until cancelled. Raises BackendError when one cannot even start."""
+        """Keep a zygote alive until cancelled. Raises BackendError when none comes to be ready."""
+        failures = 0
         try:
             while True:
                 reader = await self._begin()
-                await self._listen(reader, on_start)
+                if "ready" in (await _receive(reader) or {}):
+                    failures = 0
+                    await self._listen(reader, on_start)
+                else:
+                    failures += 1
                 await self._end()
+                if failures == _TRIES:
+                    raise BackendError(f"the local engine cannot start: {self._last_words()}")
                 logger.warning("The zygote has died; a new one is started")
         finally:
             for timer in self._later:
@@ -77,8 +86,6 @@ class Launcher:
         reader, self._writer = await asyncio.open_unix_connection(sock=ours)
         for order in list(self._unanswered.values()):
             self._writer.write(zygote.frame(records.to_json(order)))
-        if "ready" not in (await _receive(reader) or {}):
-            raise BackendError(f"the zygote of the local engine cannot start: {self._last_words()}")
         return reader
 
     def _spawn(self, its: socket.socket) -> None:

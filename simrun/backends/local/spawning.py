@@ -20,13 +20,8 @@ _VICTIM_SCORE = 500
 """When the whole machine is out of memory the kernel shall take a simulation, not the service or a supervisor."""
 _SCORE = "/proc/self/oom_score_adj"
 
-_DEFAULTED = (
-    signal.SIGPIPE,  # Python ignores these two
-    signal.SIGXFSZ,
-    signal.SIGINT,  # and the zygote the rest
-    signal.SIGHUP,
-)
-
+_DEFAULTED = tuple(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
+"""What Python, the zygote or whoever started simrun ignores shall not stay ignored in a command."""
 
 NOT_EXECUTABLE, NOT_FOUND, CANNOT_START = 126, 127, 128
 """Exit codes of what never ran, as shells and container runtimes give them."""
