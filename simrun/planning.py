@@ -72,7 +72,7 @@ def plan_run(
     """Plan every task of a run.
 
     `observations` and `images` (those that were built or found) go by the name of the type; `unit_counts` and `kills`
-    by task. An image that is missing there is the one that the type names.
+    by task. A plan holds an image only where it is not the one that its type names: records stay small.
     """
     plans = {}
     for name, task in workflow.tasks.items():
@@ -81,7 +81,7 @@ def plan_run(
             task_type,
             observations.get(task.type, ()),
             units=unit_counts.get(name),
-            image=(images or {}).get(task.type) or task_type.image,
+            image=(images or {}).get(task.type),
             kills=(kills or {}).get(name, ()),
         )
     return plans

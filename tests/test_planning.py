@@ -164,4 +164,4 @@ def test_each_task_of_a_run_is_planned_by_its_type_and_its_own_units_and_kills()
     assert list(plans) == ["a", "b", "c"]
     assert [plans[task].pods for task in "abc"] == [1, 5, 1]
     assert [plans[task].memory // MIB for task in "abc"] == [240, 512, 1232]
-    assert [plans[task].image for task in "abc"] == ["named:1", "built:2", "named:1"]
+    assert [plans[task].image for task in "abc"] == [None, "built:2", None]

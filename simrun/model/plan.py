@@ -11,7 +11,8 @@ class TaskPlan(StoredModel):
 
     pods: workers of a split task, 1 for an unsplit one. memory, retry_memory: bytes of the first attempt and of the one
     that follows a kill for memory; retry_memory None means that a kill fails the task. coordinator_merges: the
-    coordinator merges itself; a plan written before that existed reads as False and has a node `<task>-merge`.
+    coordinator merges itself; a plan written before that existed reads as False and has a node `<task>-merge`. image: the
+    one that was built or found for the type; None is the one that the type names.
     """
 
     pods: int = 1

@@ -58,10 +58,14 @@ class Effects:
             kept.update({_key(effect): effect.attempt.phase.ended for effect in keep})
 
     def _files(self, view: View, keep: list[KeepAttempt], observe: list[Observe]) -> None:
-        for effect in keep:
-            self._keep(view.record.id, effect)
-        for item in observe:
-            self._observe(view, item.task)
+        run_id = view.record.id
+        with self._store.locked(run_id):
+            if not self._store.exists(run_id):
+                return  # deleted meanwhile; its directory must not come back
+            for effect in keep:
+                self._keep(run_id, effect)
+            for item in observe:
+                self._observe(view, item.task)
 
     # --- evidence ------------------------------------------------------------------------------------------------------
 
@@ -109,7 +113,7 @@ class Effects:
             task=task,
             worker=report.worker,
             attempt=report.attempt,
-            image=plan.image,
+            image=plan.image or view.types[view.workflow.tasks[task].type].image,
             given_memory=report.memory.limit or plan.memory,
             peak_memory=report.memory.peak_unreclaimable,
             oom=oom,
@@ -130,7 +134,7 @@ class Effects:
             task=task,
             worker=evidence.worker,
             attempt=evidence.attempt,
-            image=plan.image,
+            image=plan.image or view.types[view.workflow.tasks[task].type].image,
             given_memory=given,
             peak_memory=given,
             oom=True,
