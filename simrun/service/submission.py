@@ -58,7 +58,10 @@ def new_record(submission: Submission, run_id: str, now: float) -> RunRecord:
         # Known before anything is created, so that a cancellation at any moment knows what to stop
         workflow_name=workflow_name(run_id),
         times=RunTimes(created=now),
-        fingerprint=ids.fingerprint(submission.model_dump(mode="json")),
+        # Without defaults: a newer simrun with more fields must know a repeated submission again
+        fingerprint=ids.fingerprint(
+            submission.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        ),
     )
 
 
