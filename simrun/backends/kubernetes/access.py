@@ -83,7 +83,10 @@ def _load(source: str | None, context: str | None) -> Access:
     configuration: Any = Configuration()
     if source is None:
         config.load_incluster_config(  # type: ignore[no-untyped-call] # the library types a part of itself
-            client_configuration=configuration, try_refresh_token=False
+            client_configuration=configuration,
+            try_refresh_token=False,
+            token_filename=str(SERVICE_ACCOUNT / "token"),
+            cert_filename=str(SERVICE_ACCOUNT / "ca.crt"),
         )
     else:
         # A loop of its own: the loader is a coroutine that reads files and may wait for a plugin's process
@@ -96,9 +99,12 @@ def _load(source: str | None, context: str | None) -> Access:
             )
         )
     server = str(configuration.host).rstrip("/")
+    token = configuration.api_key.get("BearerToken")
     return Access(
         server=server,
-        authorization=configuration.api_key.get("BearerToken"),
+        authorization=token.strip()
+        if token
+        else None,  # a file may end in a newline, a header may not
         tls=_tls(configuration) if server.startswith("https:") else None,
         tls_server_name=configuration.tls_server_name,
         proxy=configuration.proxy or _environment_proxy(server),

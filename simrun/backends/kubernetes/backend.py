@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from simrun.argo import to_argo
-from simrun.backends.base import BackendStatus
+from simrun.backends.base import Backend, BackendStatus
 from simrun.backends.kubernetes import errors
 from simrun.backends.kubernetes.errors import JsonObject
 from simrun.backends.kubernetes.facts import MAIN, PodFact
@@ -257,7 +257,7 @@ class KubernetesBackend:
 @asynccontextmanager
 async def open_backend(
     config: ClusterConfig, kubeconfig: Path | None = None, context: str | None = None
-) -> AsyncIterator[KubernetesBackend]:
+) -> AsyncIterator[Backend]:
     """Connect to a cluster and follow it until left; raises BackendError when none is configured."""
     async with (
         await KubeSession.open(kubeconfig, context) as kube,

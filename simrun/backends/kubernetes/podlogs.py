@@ -34,10 +34,14 @@ def _filter(data: bytes, at_line_start: bool) -> tuple[bytes, bytes, bool]:
     while data:
         end = data.find(b"\n") + 1
         line = data[:end] if end else data
-        suspect = at_line_start and (line.startswith(_START) or _START.startswith(line))
-        if not end and suspect and len(line) <= LONGEST:
+        suspect = (
+            at_line_start
+            and len(line) <= LONGEST
+            and (line.startswith(_START) or _START.startswith(line))
+        )
+        if suspect and not end:
             return bytes(passed), line, True
-        if not (suspect and end and _EXECUTOR.fullmatch(line)):
+        if not (suspect and _EXECUTOR.fullmatch(line)):
             passed += line
         data = data[len(line) :]
         at_line_start = bool(end)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from simrun.backends.base import Attempt, BackendStatus, Node, Phase
@@ -39,11 +40,14 @@ def status_of(workflow: JsonObject, pods: Iterable[PodFact]) -> BackendStatus:
     bases = _bases(metadata.get("annotations") or {})
     mine = [pod for pod in pods if pod.owner == uid]
     try:
-        nodes = _Dag(nodes_of(status), mine, bases).nodes()
+        nodes = _Dag(nodes_of(status), mine, bases, phase).nodes()
     except NodesUnreadable as error:
         nodes = _nodes_of_pods(mine, bases, phase)
         if phase is Phase.SUCCEEDED:
-            nodes = _all_succeeded(workflow) | nodes
+            nodes |= {
+                name: replace(nodes.get(name) or Node(phase=phase), phase=phase)
+                for name in _must_have_succeeded(workflow)
+            }
         message = (
             f"{message}; {error}; told from its pods" if message else f"{error}; told from its pods"
         )
@@ -60,9 +64,14 @@ class _Dag:
     """Reads the nodes of one workflow."""
 
     def __init__(
-        self, nodes: Mapping[str, ArgoNode], pods: Sequence[PodFact], bases: Mapping[str, int]
+        self,
+        nodes: Mapping[str, ArgoNode],
+        pods: Sequence[PodFact],
+        bases: Mapping[str, int],
+        workflow: Phase,
     ) -> None:
         self._nodes = nodes
+        self._workflow = workflow
         self._pods = _latest(pods, key=lambda pod: pod.node_id)
         self._bases = bases
 
@@ -93,7 +102,8 @@ class _Dag:
             attempts = [self._attempt(base, node_id, node)]
         else:
             attempts = self._attempts(base, node)
-        return Node(phase=_worker_phase(phase, attempts), attempts=tuple(attempts), message=message)
+        phase = _worker_phase(phase, attempts, self._workflow)
+        return Node(phase=phase, attempts=tuple(attempts), message=message)
 
     def _attempts(self, base: int, retry: ArgoNode) -> list[Attempt]:
         """The attempts below a Retry node; hooks are its children too."""
@@ -160,11 +170,14 @@ def _attempt(
     )
 
 
-def _worker_phase(phase: Phase, attempts: Sequence[Attempt]) -> Phase:
+def _worker_phase(phase: Phase, attempts: Sequence[Attempt], workflow: Phase) -> Phase:
     """The phase of a worker after retries. Argo's word while it lives lags or stays Running; its end is final."""
     last = attempts[-1].phase if attempts else Phase.PENDING
     if phase.ended:
         return Phase.FAILED if phase is Phase.SUCCEEDED and last is Phase.FAILED else phase
+    if workflow.ended:
+        # A workflow that is stopped leaves its Retry nodes as Running for good
+        return last if last.ended else Phase.FAILED
     # A success that Argo hasn't accepted yet is still running; a failure waits for the next attempt
     return Phase.RUNNING if last in (Phase.RUNNING, Phase.SUCCEEDED) else Phase.PENDING
 
@@ -183,9 +196,9 @@ def _nodes_of_pods(
     nodes = {}
     for worker, by_number in found.items():
         attempts = [by_number[n] for n in sorted(by_number)]
-        last = attempts[-1].phase
-        final = last is Phase.SUCCEEDED or workflow.ended
-        phase = last if final else _worker_phase(Phase.RUNNING, attempts)
+        succeeded = attempts[-1].phase is Phase.SUCCEEDED
+        known = Phase.SUCCEEDED if succeeded else Phase.RUNNING
+        phase = _worker_phase(known, attempts, workflow)
         nodes[worker] = Node(phase=phase, attempts=tuple(attempts))
     return nodes
 
@@ -203,15 +216,14 @@ def _attempt_of_pod(n: int, pod: PodFact) -> Attempt:
     return _attempt(n, phase, message, None, pod, created=pod.created, ended=ended)
 
 
-def _all_succeeded(workflow: JsonObject) -> dict[str, Node]:
-    """The workers without which a workflow can't have succeeded: the tasks of its DAG that may not fail."""
+def _must_have_succeeded(workflow: JsonObject) -> list[str]:
+    """Name the workers without which a workflow can't have succeeded: the tasks of its DAG that may not fail."""
     spec = workflow.get("spec") or {}
     for template in spec.get("templates") or []:
         if template.get("name") == spec.get("entrypoint"):
             tasks = (template.get("dag") or {}).get("tasks") or []
-            names = [task["name"] for task in tasks if not task.get("continueOn")]
-            return {name: Node(phase=Phase.SUCCEEDED) for name in names}
-    return {}
+            return [task["name"] for task in tasks if not task.get("continueOn")]
+    return []
 
 
 # --- small words -----------------------------------------------------------------------------------------------------

@@ -158,6 +158,11 @@ class FakeApi:
             await self._changed.wait_for(lambda: self.watches >= times)
 
     @property
+    def connections(self) -> int:
+        """Streams that are open."""
+        return sum(not transport.is_closing() for transport in self._transports)
+
+    @property
     def watches(self) -> int:
         return sum(is_watch(request) for request in self.requests)
 
