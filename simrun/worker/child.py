@@ -149,6 +149,9 @@ class Runner(NamedTuple):
             times = [at for at in (kill_at, None if timed_out else limit) if at is not None]
             pause = min(times) - stopper.now() if times else None
             stopper.bell.wait(pause if stopped is not None else stopper.at_most(pause))
+        if stopped is None and stopper.terminated:
+            # Whoever sent SIGTERM may have sent it to the simulation too, so a good exit code proves nothing
+            stopped = stopper.requested()
         return timed_out, stopped
 
 

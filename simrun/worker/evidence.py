@@ -14,6 +14,7 @@ the last heartbeat is a sign: enough to ask, never a kill.
 
 from __future__ import annotations
 
+import errno
 import itertools
 import re
 from collections.abc import Iterator
@@ -100,6 +101,10 @@ def _json(path: Path) -> dict[str, Any]:
     try:
         value = files.read_json(path)
     except ValueError:
+        return {}
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # EINVAL: it is no regular file
+            raise
         return {}
     return value if isinstance(value, dict) else {}
 

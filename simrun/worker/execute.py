@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from simrun.worker import files, trees
 from simrun.worker.compute import compute
-from simrun.worker.endings import SimulationError
+from simrun.worker.endings import BadSettingsError, SimulationError
 from simrun.worker.job import Job
 from simrun.worker.output import check_outputs, put_in_place, sweep
 from simrun.worker.seeds import Seeds
@@ -17,6 +17,10 @@ from simrun.worker.units import Unit
 def execute(job: Job) -> None:
     """Compute the task and put its output in place; SimulationError when it failed after all `retries`."""
     env, settings = job.env, job.settings
+    if settings.units is not None:
+        raise BadSettingsError(
+            "settings.json: units is there; a split task runs under simrun-worker"
+        )
     seed, seed31 = Seeds(settings.seed_base, settings.task).at(0)
     unit = Unit(i=0, key=env.task, params=settings.params, seed=seed, seed31=seed31)
     out = env.task_dir.work / env.holder

@@ -17,12 +17,13 @@ from simrun.worker import files
 _CHUNK = 64 * 1024
 _TAIL_LINES = 40
 _LINE_BYTES = 2000
+_TAIL_BYTES = 16_000
 _LEFT_OPEN_S = 0.5
 """How long a pipe that somebody holds open after the end of the program may be silent before it is left."""
 
 
 class Tail:
-    """The last lines of an output; a line keeps its first 2,000 bytes, of a progress bar its last state."""
+    """The last lines of an output, 16 kB at most; a line keeps its first 2,000 bytes, a progress bar its last state."""
 
     def __init__(self) -> None:
         self._lines: deque[bytes] = deque(maxlen=_TAIL_LINES)
@@ -44,7 +45,12 @@ class Tail:
     def lines(self) -> list[str]:
         """Give the lines as text; what is no UTF-8 is replaced."""
         lines = [*self._lines, self._open] if self._open else list(self._lines)
-        return [line.decode("utf-8", "replace") for line in lines]
+        kept, room = [], _TAIL_BYTES
+        for line in reversed(lines):
+            if (room := room - len(line)) < 0:
+                break
+            kept.append(line.decode("utf-8", "replace"))
+        return kept[::-1]
 
 
 class Log:

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from simrun.worker import cgroup, environment, evidence, settings, staging, trees
+from simrun.worker import cgroup, environment, evidence, files, settings, staging, trees
 from simrun.worker.child import Runner
 from simrun.worker.endings import AttemptError, StoreError
 from simrun.worker.environment import Environment
@@ -54,6 +54,9 @@ def run(program: str) -> int:
     started = time.monotonic()
     try:
         env = environment.read(os.environ, program)
+        stopper = Stopper(grace_s=env.grace_s, timeout_s=env.timeout_s, started=started)
+        stopper.install()
+        _check_store(env)
         log = Log(env.task_dir.logs / f"{env.attempt_name}.log")
     except AttemptError as error:
         print(f"simrun: {error}", file=sys.stderr)
@@ -62,18 +65,25 @@ def run(program: str) -> int:
         print(f"simrun: the run store fails: {error}", file=sys.stderr)
         return int(Exit.STORE)
     try:
-        return Attempt(env, log, started).live()
+        return Attempt(env, log, stopper).live()
     finally:
         log.close()
+
+
+def _check_store(env: Environment) -> None:
+    """Refuse to go on where the run store is not mounted: nothing that is written there would ever be seen."""
+    directory = env.task_dir.root
+    if not directory.is_dir() and not files.listed(directory.parent, directory.name):
+        raise StoreError(f"{directory} is not there; is the run store mounted?")
 
 
 class Attempt:
     """One attempt of a worker, a merge or an unsplit task."""
 
-    def __init__(self, env: Environment, log: Log, started: float) -> None:
+    def __init__(self, env: Environment, log: Log, stopper: Stopper) -> None:
         self.env = env
         self.log = log
-        self.stopper = Stopper(grace_s=env.grace_s, timeout_s=env.timeout_s, started=started)
+        self.stopper = stopper
         self.wall_started = time.time()
         self.memory, self.meter = measure(env)
         self.counts: dict[str, int] = {}
@@ -82,7 +92,6 @@ class Attempt:
 
     def live(self) -> int:
         """Do everything, and report how it ended."""
-        self.stopper.install()
         sampler = Ticker("sampler", self.meter.sample, _SAMPLE_S)
         sampler.start()
         error: AttemptError | None = None

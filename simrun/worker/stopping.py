@@ -1,4 +1,4 @@
-"""What can ask the harness to stop while it waits: SIGTERM, its time limit, or a thread of its own that failed.
+"""What can ask the harness to stop while it waits: SIGTERM, or its time limit.
 
 A signal handler runs in the main thread between any two instructions, perhaps while that thread holds a lock, so handler and
 threads only set plain attributes and ring a bell: a pipe that the main thread waits at. Nothing is raised from the
@@ -68,7 +68,6 @@ class Stopper:
         start = now() if started is None else started
         self._deadline = None if timeout_s is None else start + timeout_s
         self._terminated_at: float | None = None
-        self._failure: AttemptError | None = None
 
     def install(self) -> None:
         """Take SIGTERM and SIGINT. A mask inherited from whoever started the harness must not hold them back."""
@@ -81,18 +80,15 @@ class Stopper:
             self._terminated_at = self.now()
         self.bell.ring()
 
-    def fail(self, error: AttemptError) -> None:
-        """Stop because of `error`; for threads, whose exceptions nobody would see."""
-        if self._failure is None:
-            self._failure = error
-        self.bell.ring()
+    @property
+    def terminated(self) -> bool:
+        """Whether SIGTERM has come."""
+        return self._terminated_at is not None
 
     def requested(self) -> AttemptError | None:
         """Give why the attempt has to stop; None while it has not to."""
-        if self._terminated_at is not None:
+        if self.terminated:
             return TerminatedError("ended by SIGTERM")
-        if self._failure is not None:
-            return self._failure
         if self._deadline is not None and self.now() >= self._deadline:
             return DeadlineError(f"the worker has used up its time limit of {self._timeout_s:g} s")
         return None

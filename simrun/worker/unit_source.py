@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from simrun.worker import units
-from simrun.worker.endings import SimulationError, StoreError
+from simrun.worker.endings import BadSettingsError, SimulationError, StoreError
 from simrun.worker.job import Job
 from simrun.worker.settings import PluginRef, UnitSource
 from simrun.worker.units import UnitTable
@@ -17,7 +17,11 @@ def open_table(job: Job) -> UnitTable:
     if table is not None:
         return table
     source = job.settings.units
-    if source is None or source.plugin is None:
+    if source is None:
+        raise BadSettingsError(
+            "settings.json: units is not there; the task is not split, and has no workers"
+        )
+    if source.plugin is None:
         raise StoreError(
             f"the unit table is not there: {job.env.task_dir.units}/index.json; the service writes it before submission"
         )

@@ -24,6 +24,8 @@ from simrun.worker.units import Unit, UnitTable
 _LOOK_S = 1.0
 """How often a coordinator that has nothing to do looks for units that became free."""
 
+_LOOK_PAUSES = 10
+
 
 class UnitWorker:
     """Works on the units of one task for one holder. `counts` is what the report says of units."""
@@ -41,6 +43,7 @@ class UnitWorker:
             max_evictions=job.settings.max_evictions,
             attempt_base=env.attempt_base,
         )
+        files.make_directory(env.task_dir.work)
         self.counts = {"done": 0, "failed": 0, "faults": 0, "lost": 0}
 
     def work(self, *, coordinate: bool) -> None:
@@ -67,10 +70,12 @@ class UnitWorker:
             claim = self.ledger.claim_next()
             if claim is not None:
                 self._unit(claim)
-            elif not coordinate or self.ledger.state().complete:
+                continue
+            began = stopper.now()
+            if not coordinate or self.ledger.state().complete:
                 return
-            else:
-                stopper.wait(_LOOK_S)
+            # Listings of a huge task take long; they are not to keep the store busy
+            stopper.wait(max(_LOOK_S, _LOOK_PAUSES * (stopper.now() - began)))
 
     def _give_back(self) -> None:
         try:
@@ -90,7 +95,6 @@ class UnitWorker:
             seed31=row.seed31,
         )
         out = self.job.env.task_dir.work / claim.name
-        files.make_directory(out)
         self.job.runner.log.say(f"unit {unit.i} ({unit.key}), generation {claim.generation}")
         computed = compute(self.job, unit, out, self.job.scratch / "unit")
         problem, kind = computed.problem, computed.kind
@@ -119,6 +123,7 @@ class UnitWorker:
         trees.remove(path)  # the program may have left anything under that name
         files.write_synced(path, files.encode(record), durable=False)
         trees.sync(out)
+        files.sync_directory(out.parent)
         if self.ledger.commit(claim, path):
             self.counts["done"] += 1
         else:

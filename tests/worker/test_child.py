@@ -3,14 +3,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from simrun.worker.child import Outcome, Runner
-from simrun.worker.endings import DeadlineError, StoreError, TerminatedError
+from simrun.worker.endings import DeadlineError, TerminatedError
 from simrun.worker.log import Log
 from simrun.worker.stopping import Stopper
 from tests.worker.campaign import wait_for
@@ -19,13 +18,17 @@ from tests.worker.campaign import wait_for
 class Bench:
     """A runner with a log of its own; `kills` is what the kernel's counter says each time it is read."""
 
-    def __init__(self, root: Path, grace_s: float = 0.3) -> None:
+    def __init__(self, root: Path, timeout_s: float | None = None) -> None:
         self.root = root
         self.log_path = root / "logs" / "log"
-        self.stopper = Stopper(grace_s=grace_s)
+        self.stopper = Stopper(grace_s=0.3, timeout_s=timeout_s)
         self.kills = [0]
         self.log = Log(self.log_path)
         self.runner = Runner(self.log, self.stopper, self._count)
+
+    def close(self) -> None:
+        self.log.close()
+        self.stopper.bell.close()
 
     def _count(self) -> int:
         return self.kills.pop(0) if len(self.kills) > 1 else self.kills[0]
@@ -39,8 +42,7 @@ class Bench:
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
     yield (made := Bench(tmp_path))
-    made.log.close()
-    made.stopper.bell.close()
+    made.close()
 
 
 def test_output_reaches_the_log_byte_for_byte(bench: Bench) -> None:
@@ -120,12 +122,12 @@ def test_a_time_limit_is_asked_for_before_it_is_enforced(bench: Bench) -> None:
     assert "time limit of 0.1 s" in stubborn.message
 
 
-def test_a_failed_thread_stops_the_simulation(bench: Bench) -> None:
-    error = StoreError("gone")
-    threading.Timer(0.1, bench.stopper.fail, [error]).start()
+def test_the_time_limit_of_the_worker_stops_the_simulation(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, timeout_s=0.2)
     outcome = bench.shell("sleep 60")
-    assert outcome.stopped is error
+    assert isinstance(outcome.stopped, DeadlineError)
     assert not outcome.ok
+    bench.close()
 
 
 def test_a_rise_of_the_counter_counts_only_with_a_bad_end(bench: Bench) -> None:

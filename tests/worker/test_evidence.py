@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,7 @@ def test_a_rise_in_a_heartbeat_makes_it_ask_but_is_no_kill(past: Past) -> None:
 def test_a_torn_heartbeat_and_a_damaged_report_are_no_evidence(past: Past) -> None:
     past.put("heartbeats", "t-w1-3.0123abcd", b"torn")
     past.put("reports", "t-w1-3.json", b"{")
+    os.mkfifo(past.root / "reports" / "t-w1-4.json")
     past.judge()
 
 

@@ -5,12 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simrun.worker.log import Log, Tail
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=30)))
 def test_the_tail_is_that_of_the_text_however_it_was_cut(pieces: list[bytes]) -> None:
     pieces = [piece.replace(b"\r", b"") for piece in pieces]
@@ -25,6 +26,12 @@ def test_the_tail_is_that_of_the_text_however_it_was_cut(pieces: list[bytes]) ->
         == [line.decode("utf-8", "replace") for line in lines[-41:]][-len(tail.lines()) :]
     )
     assert len(tail.lines()) == min(len(lines), 40 + (not b"".join(pieces).endswith(b"\n")))
+
+
+def test_the_tail_is_short_however_long_the_lines() -> None:
+    tail = Tail()
+    tail.feed((b"x" * 5000 + b"\n") * 100)
+    assert [len(line) for line in tail.lines()] == [2000] * 8
 
 
 def test_of_a_progress_bar_the_last_state_is_kept() -> None:

@@ -141,6 +141,32 @@ def test_a_missing_variable_is_named_and_ends_with_2() -> None:
     assert "SIMRUN_TASK_DIR" in ended.stderr or "SIMRUN_TASK" in ended.stderr
 
 
+def test_a_store_that_is_not_mounted_ends_with_6_and_nothing_is_written(
+    campaign: Campaign,
+) -> None:
+    started = campaign.start()
+    output, _ = started.process.communicate(timeout=50)
+    assert started.process.returncode == 6
+    assert b"is the run store mounted?" in output
+    assert not campaign.root.exists()
+
+
+def test_a_program_for_the_other_kind_of_task_ends_with_2(campaign: Campaign) -> None:
+    campaign.make(ADD)
+    assert campaign.run().code == 2
+    campaign.split(rows(1), ADD)
+    ended = campaign.run(TASK, program="exec")
+    assert ended.code == 2
+    assert "simrun-worker" in ended.report.message
+
+
+def test_the_module_says_how_it_is_used() -> None:
+    command = [sys.executable, "-m", "simrun.worker", "dance"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert "worker|merge|exec" in ended.stderr
+
+
 def test_bad_settings_end_with_2_and_name_the_field(campaign: Campaign) -> None:
     campaign.split(rows(1), ADD, retries=-1)
     ended = campaign.run()

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simrun.worker.placeholders import names, substitute
@@ -66,11 +66,13 @@ def test_names_lists_each_placeholder_once_in_order() -> None:
     ]
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_text_that_is_put_in_is_not_looked_through_again(text: str) -> None:
     assert substitute(["{params.x}"], {"params.x": text}) == [text]
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(alphabet=st.characters(exclude_characters="{}"))))
 def test_items_without_braces_stay_as_they_are(items: list[str]) -> None:
     assert substitute(items, {}) == items

@@ -11,13 +11,13 @@ from simrun.worker import processes
 from simrun.worker.processes import TreeMeter
 
 MIB = 2**20
-HOG = """
+HOG = r"""
 import os, sys
 kept = bytearray(b"x" * (64 * 2**20))
 for _ in range(int(sys.argv[1])):
     if os.fork() == 0:
         break
-print("ready", flush=True)
+os.write(1, b"ready\n")
 sys.stdin.read()
 """
 
@@ -32,7 +32,16 @@ def hog() -> Iterator[subprocess.Popen[str]]:
     for _ in range(3):
         assert process.stdout.readline() == "ready\n"
     yield process
-    process.communicate("")
+    end(process)
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.close()
+    process.stdout.read()  # until the last of them has ended
+    process.stdout.close()
+    process.wait()
 
 
 def test_a_tree_is_the_process_and_its_descendants(hog: subprocess.Popen[str]) -> None:
@@ -57,7 +66,9 @@ def test_the_meter_keeps_the_peak_and_counts_no_kills(hog: subprocess.Popen[str]
     first = meter.journal()
     assert first["limit"] == 512 * MIB
     assert first["oom_kills"] is None
-    hog.communicate("")
+    assert hog.stdin is not None
+    hog.stdin.close()
+    hog.wait()
     use = meter.memory_use()
     assert 64 * MIB < use["peak_unreclaimable"] < 100 * MIB
     assert use["samples"] == 2

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simrun.worker import files, results
@@ -14,6 +14,7 @@ from simrun.worker import files, results
 SCALARS = st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.floats()
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.text(max_size=5), SCALARS, max_size=5))
 def test_a_flat_result_survives_but_for_numbers_json_cannot_say(value: dict[str, Any]) -> None:
     plain = results.flat(value)

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from simrun.worker.endings import DeadlineError, StoreError
+from simrun.worker.endings import DeadlineError
 from simrun.worker.stopping import Stopper
 
 
@@ -35,14 +35,6 @@ def test_without_a_time_limit_nothing_is_shortened() -> None:
     assert stopper.at_most(60) == 60
     assert stopper.at_most(None) is None
     assert stopper.requested() is None
-
-
-def test_the_first_failure_of_a_thread_ends_a_wait() -> None:
-    stopper = Stopper(grace_s=10)
-    stopper.fail(StoreError("first"))
-    stopper.fail(StoreError("second"))
-    with pytest.raises(StoreError, match="first"):
-        stopper.wait(50)
 
 
 def test_a_bell_may_ring_more_often_than_it_is_heard() -> None:
