@@ -148,17 +148,35 @@ def listed(top: Path, *names: str) -> bool:
     """Whether `top/names[0]/…` exists, by listing each directory from the top down.
 
     A lookup of the path could be answered by a cached negative entry; one of a directory on the way could hide the rest.
+    NFS drops such an entry when it lists the directory that holds it; for file systems that don't (FUSE) that is done here.
     """
     place = top
     for name in names:
-        if name not in listing(place):
+        if name not in (listing(place) or _listing_again(place, top)):
             return False
         place /= name
     return True
 
 
-def read(path: Path) -> bytes | None:
-    """Give the content of a file, None when there is none. An open revalidates what a lookup would not.
+def _listing_again(directory: Path, top: Path) -> set[str]:
+    """Give the names in a directory that its parent's listing has shown, though it looks empty or not there."""
+    if directory == top or os.path.lexists(directory):
+        return set()
+    _forget_absence(directory)
+    return listing(directory)
+
+
+def _forget_absence(path: Path) -> None:
+    """Drop the cached entry that denies a name: the server's "exists" to its creation does it, on every file system."""
+    try:
+        os.mkdir(path)
+    except OSError:
+        return  # "exists"; or nothing may be made here, and the cache's word has to do
+    os.rmdir(path)  # it went away between the listing and now
+
+
+def read(path: Path, *, listed: bool = False) -> bytes | None:
+    """Give the content of a file, None when there is none. `listed`: a listing has shown it, so a denial is a stale one.
 
     Raises OSError (EINVAL) for what is no file: a FIFO in the place of a report must not hold up its reader, nor a device feed
     it for ever.
@@ -170,7 +188,9 @@ def read(path: Path) -> bytes | None:
                     raise OSError(errno.EINVAL, "Not a regular file", str(path))
                 return file.read()
         except (FileNotFoundError, NotADirectoryError):
-            return None
+            if not listed or attempt:
+                return None
+            _forget_absence(path)
         except OSError as error:
             if error.errno != errno.ESTALE or attempt == _ESTALE_TRIES - 1:
                 raise
@@ -189,7 +209,7 @@ def encode(value: Any) -> bytes:
     )
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, *, listed: bool = False) -> Any:
     """Give what the JSON of a file says, None when there is no file; ValueError when it is cut or no JSON."""
-    data = read(path)
+    data = read(path, listed=listed)
     return None if data is None else json.loads(data)

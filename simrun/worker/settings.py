@@ -80,7 +80,7 @@ def load(env: Environment) -> TaskSettings:
     try:
         data = files.read_json(path)
         if data is None and files.listed(env.task_dir.run_dir, "tasks", env.task, path.name):
-            data = files.read_json(path)
+            data = files.read_json(path, listed=True)
     except ValueError as error:
         raise BadSettingsError(f"{path} is no JSON: {error}") from error
     if data is None:

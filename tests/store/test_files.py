@@ -84,8 +84,10 @@ def test_a_listing_sees_what_a_lookup_denies_for_a_minute() -> None:
         (there / "out" / "marker").write_text("")
 
         assert not os.path.exists(here / "out")
-        assert files.listed(here, "out")
         assert files.listing(here) == {"out"}
+        assert files.listed(here, "out")
+        assert files.listed(here, "out", "marker")
+        assert not files.listed(here, "out", "other")
 
 
 def test_a_listing_sees_a_file_in_a_directory_that_was_known() -> None:
@@ -225,3 +227,19 @@ def test_an_open_store_leaves_no_temporary_files_of_its_probes() -> None:
     with tempfile.TemporaryDirectory() as place:
         RunStore(Path(place)).open()
         assert not [name for name in os.listdir(place) if name.startswith(".")]
+
+
+def test_a_file_that_a_listing_shows_is_read_though_lookups_of_it_are_denied() -> None:
+    with two_views() as (here, there):
+        assert files.read(here / "report") is None
+        (there / "report").write_text("{}")
+        assert files.read(here / "report") is None
+        assert "report" in files.listing(here)
+
+        assert files.read(here / "report", listed=True) == b"{}"
+        assert files.read(here / "report") == b"{}"
+
+
+def test_a_name_that_went_away_after_its_listing_is_not_there_and_not_made(tmp_path: Path) -> None:
+    assert files.read(tmp_path / "gone", listed=True) is None
+    assert list(tmp_path.iterdir()) == []
