@@ -67,6 +67,7 @@ class LocalBackend:
         self.config = config
         self.host = socket.gethostname()
         self._end_attempts = end_attempts
+        self._clock = clock or SystemClock()
         self._pods = pods
         self._pool = Pool("engine", 2)
         self._slow_pool = Pool("engine-slow", 2)
@@ -81,7 +82,7 @@ class LocalBackend:
             self._orders,
             self._launcher,
             pool=self._pool,
-            clock=clock or SystemClock(),
+            clock=self._clock,
             changed=self._changed,
             ended=self._advance,
         )
@@ -106,6 +107,10 @@ class LocalBackend:
             restored = await in_thread(self._pool, self._open)
             for item in restored:
                 self._restore(item)
+            ended = [name for name, workflow in self._workflows.items() if workflow.ended]
+            await in_thread(self._pool, self._state.set_aside, ended)
+            for name in ended:
+                del self._workflows[name]
         except BaseException:
             self._let_go()
             raise
@@ -159,12 +164,12 @@ class LocalBackend:
         self._state.open()
         if self.config.enforce != "polled":
             self._orders.cgroup = groups.find_parent(cgroup.find())
-        loaded = self._state.load()
+        loaded = self._state.load(self._clock.wall())
         self._damaged = dict(loaded.damaged)
         self._reserved = self._state.reserved()
         return [restore(workflow, self._orders.place) for workflow in loaded.workflows]
 
-    def _restore(self, restored: Restored) -> None:
+    def _restore(self, restored: Restored) -> Workflow:
         """Take up a workflow that was on disk."""
         stored = restored.workflow
         workflow = Workflow(stored.name, stored.run, stored.uid, stored.pods, self.host)
@@ -176,7 +181,25 @@ class LocalBackend:
                 logger.error("Workflow %s has records of %s, which it has not", stored.name, worker)
         if stored.stopped:
             self._stop(workflow, signal.SIGTERM)
-        self._changed(workflow)
+        if workflow.ended:
+            del self._live[stored.name]
+        return workflow
+
+    async def _find(self, name: str) -> Workflow | None:
+        """Give a workflow, from disk if it was set aside; None when there is none. Raises DamagedRecord."""
+        if name not in self._workflows and self._state.is_set_aside(name):
+            try:
+                stored = await in_thread(self._pool, self._state.read, name)
+            except (ValueError, KeyError, TypeError) as error:
+                self._damaged[name] = str(error)
+                stored = None
+            if stored is not None and name not in self._workflows:
+                self._restore(await in_thread(self._pool, restore, stored, self._orders.place))
+        if name in self._damaged:
+            raise DamagedRecord(
+                f"workflow {name} of the local engine cannot be read: {self._damaged[name]}"
+            )
+        return self._workflows.get(name)
 
     def _stop(self, workflow: Workflow, number: signal.Signals) -> None:
         workflow.stop()
@@ -189,9 +212,7 @@ class LocalBackend:
     ) -> str:
         """Start the workflow of a run; durable before anything of it runs."""
         name = run_workflow_name(record.id, record.round)
-        if name in self._damaged:
-            raise Conflict(f"workflow {name} exists and cannot be read: {self._damaged[name]}")
-        known = self._workflows.get(name)
+        known = await self._find(name)
         if known is None:
             pods = self._pods(record, plans, types, self.config)
             uid = uuid.uuid4().hex
@@ -210,11 +231,7 @@ class LocalBackend:
 
     async def status(self, name: str) -> BackendStatus | None:
         """Give the state of a workflow. Raises DamagedRecord for one that cannot be read."""
-        if name in self._damaged:
-            raise DamagedRecord(
-                f"workflow {name} of the local engine cannot be read: {self._damaged[name]}"
-            )
-        workflow = self._workflows.get(name)
+        workflow = await self._find(name)
         return None if workflow is None else workflow.status()
 
     async def stop(self, name: str, *, now: bool = False) -> None:
@@ -234,18 +251,20 @@ class LocalBackend:
     async def delete(self, name: str) -> None:
         """Remove a workflow, after its attempts have ended."""
         await self.stop(name)
-        workflow = self._workflows.get(name)
-        if workflow is None and name not in self._damaged:
-            return
+        try:
+            workflow = await self._find(name)
+        except DamagedRecord:
+            workflow = None
         while workflow is not None and workflow.running:
             await self._attempts.wait_for_end()
         await in_thread(self._pool, self._state.remove, name)
         self._damaged.pop(name, None)
-        if self._workflows.pop(name, None) is not None and workflow is not None:
-            if all(other.run != workflow.run for other in self._workflows.values()):
-                scratch = Path(self.config.mounts(workflow.run).scratch) / workflow.run
-                await in_thread(self._slow_pool, shutil.rmtree, scratch, ignore_errors=True)
-            self._subscriptions.publish(workflow.run)
+        if self._workflows.pop(name, None) is None or workflow is None:
+            return
+        if all(other.run != workflow.run for other in self._workflows.values()):
+            scratch = Path(self.config.mounts(workflow.run).scratch) / workflow.run
+            await in_thread(self._slow_pool, shutil.rmtree, scratch, ignore_errors=True)
+        self._subscriptions.publish(workflow.run)
 
     async def reserve(self, run: str) -> str:
         """Take this machine for one run: others start nothing, and it starts when nothing else runs."""
@@ -265,7 +284,7 @@ class LocalBackend:
 
     async def logs(self, name: str, worker: str, attempt: int) -> AsyncIterator[bytes]:
         """Give the log of an attempt; of a harness that never came to have one, what it wrote to stderr."""
-        workflow = self._workflows.get(name)
+        workflow = await self._find(name)
         if workflow is None or worker not in workflow.workers:
             return
         pod = workflow.workers[worker].pod

@@ -6,6 +6,7 @@
     workflows/<name>/workflow.json       run and pods; the workflow exists when this does
     workflows/<name>/stopped             it was asked to end; nothing of it is started any more
     workflows/<name>/<attempt>.start.json, .exit.json, .err      of each attempt, written by its supervisor
+    ended/<name>/                        a workflow that had ended when an engine was opened: read only when asked for
 
 Everything that decides is made once, by link, so two engines or a repeated call cannot both succeed. All of it blocks: the
 engine calls it in a thread.
@@ -36,6 +37,8 @@ logger = logging.getLogger(__name__)
 
 SCHEMA = 1
 PRESENCE_BYTES = 32
+KEEP_S = 7 * 24 * 3600.0
+"""How long what was set aside is kept. A guard only: the service deletes workflows sooner, a lone `run` never does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +76,8 @@ class EngineState:
         self.root = root
         self.presence = root / "presence"
         self._workflows = root / "workflows"
+        self._ended = root / "ended"
+        self._set_aside: set[str] = set()
         self._reservation = root / "reservation.json"
         self._lock: int | None = None
         self._beats = 0
@@ -90,6 +95,7 @@ class EngineState:
             )
         files.make_directory(self.root)
         files.make_directory(self._workflows)
+        files.make_directory(self._ended)
         fd = os.open(self.root / "engine.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -125,7 +131,7 @@ class EngineState:
 
     def directory(self, name: str) -> Path:
         """Give the directory of a workflow."""
-        return self._workflows / name
+        return (self._ended if name in self._set_aside else self._workflows) / name
 
     def create(self, name: str, run: str, uid: str, pods: Iterable[Pod]) -> str:
         """Make a workflow exist; the uid of the one that is there then. Raises Conflict when that is another run's."""
@@ -163,13 +169,17 @@ class EngineState:
             attempts=_attempts(directory, names),
         )
 
-    def load(self) -> Loaded:
-        """Read all workflows; one that cannot be read is named and does not hide the others."""
+    def load(self, now: float) -> Loaded:
+        """Read all workflows but those set aside; one that cannot be read is named and does not hide the others.
+
+        What was set aside longer than KEEP_S before `now` (wall time) is removed.
+        """
         found, damaged = [], {}
-        for name in sorted(files.listing(self._workflows)):
-            if name.startswith("."):
-                shutil.rmtree(self._workflows / name, ignore_errors=True)  # a removal that was cut
-                continue
+        self._set_aside = set(self._names(self._ended))
+        for name in list(self._set_aside):
+            if now - os.stat(self._ended / name).st_mtime > KEEP_S:
+                self.remove(name)
+        for name in sorted(self._names(self._workflows)):
             try:
                 workflow = self.read(name)
             except (ValueError, KeyError, TypeError, OSError) as error:
@@ -180,18 +190,41 @@ class EngineState:
                 found.append(workflow)
         return Loaded(found, damaged)
 
+    def _names(self, directory: Path) -> list[str]:
+        """Give the names of workflows in a directory, and finish removals that were cut."""
+        names = files.listing(directory)
+        for name in names:
+            if name.startswith("."):
+                shutil.rmtree(directory / name, ignore_errors=True)
+        return [name for name in names if not name.startswith(".")]
+
+    def set_aside(self, names: Iterable[str]) -> None:
+        """Move workflows that have ended to where they cost the next engine nothing."""
+        for name in names:
+            os.utime(self._workflows / name)  # from now on KEEP_S counts
+            os.rename(self._workflows / name, self._ended / name)
+            self._set_aside.add(name)
+        files.sync_directory(self._workflows)
+        files.sync_directory(self._ended)
+
+    def is_set_aside(self, name: str) -> bool:
+        """Whether a workflow was set aside."""
+        return name in self._set_aside
+
     def mark_stopped(self, name: str) -> None:
         """Remember that a workflow was asked to end."""
         files.create(self.directory(name) / "stopped", b"")
 
     def remove(self, name: str) -> None:
         """Remove a workflow: in one step for who looks, then its files."""
-        trash = self._workflows / f".{name}.{os.getpid()}"
+        directory = self.directory(name)
+        trash = directory.with_name(f".{name}.{os.getpid()}")
         try:
-            os.rename(self.directory(name), trash)
+            os.rename(directory, trash)
         except FileNotFoundError:
             return
-        files.sync_directory(self._workflows)
+        files.sync_directory(directory.parent)
+        self._set_aside.discard(name)
         shutil.rmtree(trash, ignore_errors=True)
 
     # --- reservation ---------------------------------------------------------------------------------------------------

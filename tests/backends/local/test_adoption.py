@@ -337,3 +337,45 @@ async def test_a_zygote_that_never_comes_up_ends_the_engine_with_its_words(
     with pytest.RaisesGroup(pytest.RaisesExc(BackendError, match="no such interpreter here")):
         async with open_engine() as engine:
             await engine.finish(shell("a", "true"))
+
+
+async def test_what_has_ended_is_set_aside_at_the_next_start_and_still_known(
+    open_engine, make_pod, shell, tmp_path
+):
+    state = tmp_path / "store" / "engine"
+    async with open_engine() as engine:
+        before = await engine.finish(
+            make_pod("a", harness="worker", working_dir=None), shell("b", "true", may_fail=True)
+        )
+        log = await engine.log(RUN, "a")
+        assert "SIMRUN_" in log
+    async with open_engine() as engine:
+        assert os.listdir(state / "workflows") == []
+        assert os.listdir(state / "ended") == [RUN]
+        events = engine.backend.events()
+        after, same = await asyncio.gather(engine.backend.status(RUN), engine.backend.status(RUN))
+        assert after == same
+        assert after.phase is before.phase is Phase.FAILED
+        assert after.nodes["a"].attempts[0].pod_uid == before.nodes["a"].attempts[0].pod_uid
+        assert await engine.log(RUN, "a") == log
+        assert await engine.submit(shell("a", "true")) == RUN  # exists and is this run's
+        assert (await engine.backend.status(RUN)).phase is Phase.FAILED
+        await engine.backend.stop(RUN)
+        await engine.backend.delete(RUN)
+        assert await engine.backend.status(RUN) is None
+        assert os.listdir(state / "ended") == []
+    assert [run async for run in events] == ["run"]  # of its removal alone
+
+
+async def test_what_was_set_aside_is_kept_for_a_week(open_engine, shell, tmp_path):
+    async with open_engine() as engine:
+        await engine.finish(shell("a", "true"))
+        await engine.finish(shell("a", "true"), run="other")
+    ended = tmp_path / "store" / "engine" / "ended"
+    async with open_engine():
+        pass
+    past = os.stat(ended / RUN).st_mtime - 8 * 24 * 3600
+    os.utime(ended / RUN, (past, past))
+    async with open_engine() as engine:
+        assert os.listdir(ended) == [workflow_name("other")]
+        assert await engine.backend.status(RUN) is None

@@ -355,7 +355,7 @@ async def test_a_workflow_that_cannot_be_read_is_named_and_hides_no_other(open_e
         assert (await engine.backend.status(workflow_name("run"))).phase is Phase.SUCCEEDED
         with pytest.raises(DamagedRecord, match="broken"):
             await engine.backend.status(workflow_name("broken"))
-        with pytest.raises(Conflict, match="cannot be read"):
+        with pytest.raises(DamagedRecord, match="cannot be read"):
             await engine.submit(shell("a", "true"), run="broken")
         await engine.backend.delete(workflow_name("broken"))
         assert await engine.backend.status(workflow_name("broken")) is None
