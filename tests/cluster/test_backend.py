@@ -47,6 +47,8 @@ print("up", flush=True)
 time.sleep(600)
 """
 
+DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+
 
 @pytest.fixture
 def config(namespace: str, pod_uid: int, worker_image: str) -> ClusterConfig:
@@ -220,6 +222,23 @@ async def test_stopping_gives_the_pods_their_grace_and_deleting_leaves_nothing(
     await backend.stop(name)
     await backend.delete(name)
     assert await log_of(backend, name, "patient", 0) == ""
+
+
+async def test_stopping_now_waits_for_no_grace(
+    backend: KubernetesBackend, store_dir: Path, run_id: str, kubectl: Kubectl
+) -> None:
+    run = Submitted(store_dir, run_id, {"deaf": DEAF})
+    run.types["deaf"] = run.types["deaf"].model_copy(update={"grace": 600.0})
+    name = await run.to(backend)
+    await follow(backend, run_id, name, running("deaf"))
+    await backend.stop(name)
+    await follow(backend, run_id, name, ended)
+    (pod,) = kubectl.get("pods", "-l", f"simrun/run={run_id}")["items"]
+    assert pod["status"]["phase"] == "Running"
+
+    await backend.stop(name, now=True)
+
+    kubectl.wait(f"pod/{pod['metadata']['name']}", "delete", 30)
 
 
 async def test_a_pod_that_was_deleted_or_evicted_is_told_as_evicted_and_tried_again(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -119,22 +119,24 @@ class KubernetesBackend:
             return None
         return status_of(workflow, await self._pods_of(name, before))
 
-    async def stop(self, name: str) -> None:
-        """End all pods of a workflow, with their grace.
+    async def stop(self, name: str, *, now: bool = False) -> None:
+        """End all pods of a workflow, with their grace (`now`: without); one that does not exist counts as stopped.
 
         Terminate, not Stop: it also ends a workflow that Argo holds back by its own limits, and neither runs anything more.
         """
         try:
             workflow = self._checked_managed(await self._kube.get(self._path(name)))
-            if _has_ended(workflow):
-                return
-            patch = {
-                "metadata": {"uid": workflow["metadata"]["uid"]},
-                "spec": {"shutdown": "Terminate"},
-            }
-            await self._kube.patch(self._path(name), patch)
+            # Argo calls a workflow ended as soon as it asked its pods to end
+            if not _has_ended(workflow):
+                patch = {
+                    "metadata": {"uid": workflow["metadata"]["uid"]},
+                    "spec": {"shutdown": "Terminate"},
+                }
+                await self._kube.patch(self._path(name), patch)
         except errors.NotFound:
             return
+        if now:
+            await self._kill_pods(name)
 
     async def delete(self, name: str) -> None:
         """Remove a workflow with its pods.
@@ -221,6 +223,15 @@ class KubernetesBackend:
         """All that is known of the pods of a workflow, after a consistent list of them."""
         listed = await list_all(self._kube, self._pods_path, f"{labels.ARGO_WORKFLOW}={name}")
         return self._pods.learn(name, listed, before)
+
+    async def _kill_pods(self, name: str) -> None:
+        """End what still runs of a workflow at once. Not in zero seconds: then the API would forget pods that still run."""
+        for pod in await list_all(self._kube, self._pods_path, f"{labels.ARGO_WORKFLOW}={name}"):
+            if (pod.get("status") or {}).get("phase") not in _ENDED:
+                metadata = pod["metadata"]
+                path = f"{self._pods_path}/{metadata['name']}"
+                with suppress(errors.NotFound, errors.Conflict):
+                    await self._kube.delete(path, uid=metadata["uid"], grace_s=1)
 
     async def _existing(self, name: str) -> JsonObject:
         try:

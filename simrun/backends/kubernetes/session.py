@@ -98,9 +98,17 @@ class KubeSession:
         return await self.call("PATCH", path, body=body, content_type=MERGE_PATCH)
 
     async def delete(
-        self, path: str, *, uid: str | None = None, propagation: str = "Background"
+        self,
+        path: str,
+        *,
+        uid: str | None = None,
+        propagation: str = "Background",
+        grace_s: int | None = None,
     ) -> JsonObject:
-        """Delete an object, only the one with this uid if given: Conflict when another has its name by now."""
+        """Delete an object, only the one with this uid if given: Conflict when another has its name by now.
+
+        grace_s: of a pod, instead of its own.
+        """
         options: JsonObject = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -108,6 +116,8 @@ class KubeSession:
         }
         if uid is not None:
             options["preconditions"] = {"uid": uid}
+        if grace_s is not None:
+            options["gracePeriodSeconds"] = grace_s
         return await self.call("DELETE", path, body=options)
 
     async def call(

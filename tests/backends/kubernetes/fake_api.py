@@ -81,6 +81,7 @@ class FakeApi:
         """The only bearer token that is accepted; None accepts anybody."""
         self.requests: list[web.Request] = []
         self.logs: dict[str, bytes] = {}
+        self.deleted_with_grace: dict[str, int] = {}
         self.frozen = False
         """Watches stay open and send nothing: what a dead connection looks like."""
         self._objects: dict[str, dict[str, Json]] = {}
@@ -331,6 +332,8 @@ class FakeApi:
         uid = (options.get("preconditions") or {}).get("uid")
         if uid not in (None, there["metadata"]["uid"]):
             return status(409, "Conflict", "the UID in the precondition does not match")
+        if "gracePeriodSeconds" in options:
+            self.deleted_with_grace[request.path] = options["gracePeriodSeconds"]
         await self._collect(there["metadata"]["uid"])
         await self.remove(f"{address.collection}/{address.name}")
         return respond({"kind": "Status", "status": "Success"})

@@ -256,6 +256,24 @@ async def test_a_workflow_that_has_ended_is_not_touched_by_stopping(
     assert there(server) == before
 
 
+@pytest.mark.parametrize("phase", ["Running", "Failed"])
+async def test_stopping_now_ends_the_pods_that_run_and_keeps_the_others(
+    server: FakeApi, backend: KubernetesBackend, phase: str
+) -> None:
+    await submit(backend)
+    await put_status(server, phase=phase)
+    await put_pod(server, "p1", "sim(0)", phase="Failed")
+    await put_pod(server, "p2", "sim(1)", phase="Running")
+    await put_pod(server, "p3", "sim(2)", phase="Pending")
+
+    await backend.stop(NAME, now=True)
+
+    left = [server.read(f"{PODS}/{NAME}-{uid}") is not None for uid in ("p1", "p2", "p3")]
+    assert left == [True, False, False]
+    assert server.deleted_with_grace == {f"{PODS}/{NAME}-p2": 1, f"{PODS}/{NAME}-p3": 1}
+    assert there(server)["spec"].get("shutdown") == (None if phase == "Failed" else "Terminate")
+
+
 async def test_deleting_stops_first_and_takes_the_pods_along(
     server: FakeApi, backend: KubernetesBackend
 ) -> None:
