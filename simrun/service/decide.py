@@ -189,9 +189,11 @@ def _kills(view: View, nodes: Mapping[str, Node]) -> dict[str, list[int]]:
             if attempt.phase.ended and states.attempt_oom(attempt, report):
                 kills.setdefault(worker, set()).add(attempt.n)
     for name, report in view.reports.items():
+        # The second report of a number that two pods had is kept under a name with its pod uid
         parsed = parse_attempt_name(name)
-        if parsed and states.is_oom(report, parsed[1], {}):
-            kills.setdefault(report.worker, set()).add(parsed[1])
+        number = parsed[1] if parsed else report.attempt
+        if states.is_oom(report, number, {}):
+            kills.setdefault(report.worker, set()).add(number)
     return {worker: sorted(attempts) for worker, attempts in sorted(kills.items())}
 
 

@@ -376,6 +376,14 @@ def test_a_kill_stays_known_when_the_backend_has_forgotten_the_attempt() -> None
     assert decide(later, NOW).record.oom_kills == {"a-w0": [0]}
 
 
+def test_a_report_that_was_kept_aside_since_another_pod_had_its_number_counts_too() -> None:
+    other = report("a-w0", pod_uid="another")
+    said = report("a-w0", exit_code=137, reason="oom", oom_kills=1)
+    both = {"a-w0-0": other, "a-w0-0.01234567": said}
+    found = decide(replace(view(ONE, status(a_w0=live(crashed()))), reports=both), NOW)
+    assert found.record.oom_kills == {"a-w0": [0]}
+
+
 # --- evictions -----------------------------------------------------------------------------------------------------------
 
 
