@@ -58,7 +58,7 @@ class Started:
 
 @dataclass
 class Campaign:
-    """A task and its settings. `plugin` is the source of code/plugin.py."""
+    """A task in a store of its own. Its plugins are in code/plugin.py."""
 
     root: Path
     settings: dict[str, Any] = field(default_factory=dict)
@@ -72,21 +72,21 @@ class Campaign:
     def dir(self) -> TaskDir:
         return TaskDir(self.run_dir / "tasks" / TASK)
 
-    def make(self, plugin: str = "", **settings: Any) -> None:
-        """Write settings.json and the plugin file; `plugin` defines compute, and perhaps merge and units."""
+    def make(self, source: str = "", **settings: Any) -> None:
+        """Write settings.json and the plugin file; `source` defines compute, and perhaps merge and units."""
         self.dir.root.mkdir(parents=True, exist_ok=True)
         body: dict[str, Any] = {"schema": 1, "run": RUN, "task": TASK, "type": "test"}
-        if plugin:
+        if source:
             path = self.run_dir / PLUGIN_FILE
             path.parent.mkdir(exist_ok=True)
-            path.write_text(plugin)
+            path.write_text(source)
             body["plugin"] = ref("compute")
         self.settings = {**body, **settings}
         self.dir.settings.write_text(json.dumps(self.settings))
 
-    def split(self, rows: list[dict[str, Any]], plugin: str = "", **settings: Any) -> None:
+    def split(self, rows: list[dict[str, Any]], source: str = "", **settings: Any) -> None:
         """Make a split task whose unit table is published already."""
-        self.make(plugin, units={"kind": "table"}, **settings)
+        self.make(source, units={"kind": "table"}, **settings)
         made = units.make_units(rows, seed_base=0, task=TASK)
         units.write_table(self.dir, made)
 
