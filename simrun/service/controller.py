@@ -1,7 +1,7 @@
 """The controller: follows the workflows of the runs and records their end.
 
     events of the backend ─┐
-    timers (merge grace)  ─┼─> queue ─> reconcile_run ─> view ─> decide ─> write if unchanged ─> effects
+    timers (merge grace)  ─┼─> queue ─> reconcile_run ─> view ─> decide ─> evidence ─> write if unchanged ─> settle
     resync                ─┘
 
 It keeps nothing in memory that a restart would miss: what it remembers only saves writes or measures waits on the monotonic clock.
@@ -255,10 +255,15 @@ class Controller:
         if record.state.terminal:
             if record.pending:
                 await self.settle(run_id)
+            else:
+                await self._pool.run(self.store.tidy, run_id)
             return
         status = await self._status(record)
         view = await self._view.read(record, submission, status, in_flight=self.in_flight(run_id))
         decision = deciding.decide(view, self._clock.wall())
+        # Evidence first: once the record says that a task has ended nobody looks at its attempts again, so a crash between the
+        # two would lose it. Seen with the kills that were decided just now; kept twice it is the same
+        await self._effects.carry_out(replace(view, record=decision.record), decision.effects)
         if decision.record is not record and decision.record != record:
             written = await self.write(record, decision.record)
             if written is None:
@@ -269,8 +274,6 @@ class Controller:
             self._view.waited(written)  # a wait that begins is measured from now
         if decision.look_again_at is not None:
             self._queue.add_after(run_id, max(0.05, decision.look_again_at - self._clock.wall()))
-        # Effects see the kills that were decided just now
-        await self._effects.carry_out(replace(view, record=decision.record), decision.effects)
         if any(isinstance(effect, deciding.Settle) for effect in decision.effects):
             await self.settle(run_id)
 

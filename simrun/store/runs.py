@@ -11,7 +11,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from simrun.base import ids
@@ -163,6 +163,11 @@ class RunStore:
             raise DamagedRecord(f"{path}: is the record of run {record.id!r}")
         return record
 
+    def exists(self, run_id: str) -> bool:
+        """Whether a run exists now: by a listing, which no cache answers."""
+        run = self.layout.run(run_id)
+        return files.listed(run.root, run.record.name)
+
     def submission(self, run_id: str) -> Submission:
         """Give what was submitted. Raises NotFound, DamagedRecord."""
         submission = codec.read(Submission, self._run(run_id).submission)
@@ -233,6 +238,12 @@ class RunStore:
     def unmark_live(self, run_id: str) -> None:
         """Take the hint away."""
         self.layout.live_mark(run_id).unlink(missing_ok=True)
+
+    def tidy(self, run_id: str) -> None:
+        """Take away the hint of a run that has nothing more to do: its last write may have been a stopped process's last too."""
+        with self.locked(run_id), suppress(NotFound):
+            if _idle(self.read(run_id)):
+                self.unmark_live(run_id)
 
     # --- what pods and service leave in a run ------------------------------------------------------------------------
 
