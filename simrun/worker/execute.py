@@ -5,11 +5,11 @@ A killed attempt leaves nothing half in `out/`, and a later one starts from an e
 
 from __future__ import annotations
 
-from simrun.worker import files, trees
+from simrun.worker import files
 from simrun.worker.compute import compute
 from simrun.worker.endings import BadSettingsError, SimulationError
 from simrun.worker.job import Job
-from simrun.worker.output import check_outputs, put_in_place, sweep
+from simrun.worker.output import check_outputs, make_durable, put_in_place, sweep
 from simrun.worker.seeds import Seeds
 from simrun.worker.units import Unit
 
@@ -29,6 +29,6 @@ def execute(job: Job) -> None:
     if computed.problem:
         raise SimulationError(computed.problem, computed.tail)
     check_outputs(job, out)
-    trees.sync(out)
+    make_durable(out)
     put_in_place(job, out, env.task_dir.out)
     sweep(job, keep_work=set())

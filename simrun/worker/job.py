@@ -65,7 +65,7 @@ class Job(NamedTuple):
             raise BadSettingsError(f"settings.json: {error}") from error
         env = {**self._variables(scratch), **(variables or {})}
         outcome = self.runner.run(items, cwd=out, env=env, timeout_s=timeout_s)
-        return Ran(outcome, _problem(outcome))
+        return Ran(outcome, _problem(outcome, out))
 
     def function(
         self,
@@ -99,7 +99,7 @@ class Job(NamedTuple):
         outcome = self.runner.run(
             command, cwd=out, env=self._variables(scratch), timeout_s=timeout_s
         )
-        if problem := _problem(outcome):
+        if problem := _problem(outcome, out):
             return Ran(outcome, problem)
         try:
             result = json.loads(answer.read_bytes())["result"]
@@ -128,7 +128,7 @@ class Job(NamedTuple):
         return variables
 
 
-def _problem(outcome: Outcome) -> str:
+def _problem(outcome: Outcome, out: Path) -> str:
     """Say why a program is no success; raise where it is not for the task to deal with."""
     if outcome.killed_for_memory:
         raise MemoryKillError(
@@ -138,6 +138,6 @@ def _problem(outcome: Outcome) -> str:
         outcome.stopped.tail = list(outcome.tail)
         raise outcome.stopped
     if outcome.ok:
-        return ""
+        return "" if out.is_dir() else "the program removed its output directory"
     last = next((line.strip() for line in reversed(outcome.tail) if line.strip()), "")
     return f"{outcome.message}: {last[:300]}" if last else outcome.message

@@ -96,7 +96,7 @@ class Attempt:
         sampler.start()
         error: AttemptError | None = None
         try:
-            self._beat_and_work()
+            self._unless_merged()
         except AttemptError as ending:
             error = ending
         except OSError as failure:
@@ -109,8 +109,17 @@ class Attempt:
         sampler.stop()
         return self._report(error)
 
+    def _unless_merged(self) -> None:
+        """Work, unless an earlier attempt finished the task and only its exit code was lost."""
+        env = self.env
+        if env.role in (ROLE_BASE, ROLE_MERGE) and is_merged(env.task_dir):
+            self.log.say("the output is merged already")
+            self.merged = True
+            return
+        evidence.judge(env, evidence.gather(env), self.memory)
+        self._beat_and_work()
+
     def _beat_and_work(self) -> None:
-        evidence.judge(self.env, evidence.gather(self.env), self.memory)
         heartbeat = Heartbeat(self.env.task_dir, self.env.holder, self.meter.journal)
         heartbeat.start()
         try:
@@ -120,10 +129,6 @@ class Attempt:
 
     def _prepare_and_work(self) -> None:
         env = self.env
-        if env.role in (ROLE_BASE, ROLE_MERGE) and is_merged(env.task_dir):
-            self.log.say("the output is merged already")
-            self.merged = True
-            return
         told = settings.load(env)
         scratch = _scratch(env)
         try:

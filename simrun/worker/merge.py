@@ -15,7 +15,14 @@ from simrun.worker import files, merge_kinds, protocol, results, trees
 from simrun.worker.endings import SimulationError, StoreError
 from simrun.worker.job import Job, Ran
 from simrun.worker.ledger import LedgerView
-from simrun.worker.output import TEMPORARY, check_outputs, is_merged, put_in_place, sweep
+from simrun.worker.output import (
+    TEMPORARY,
+    check_outputs,
+    is_merged,
+    make_durable,
+    put_in_place,
+    sweep,
+)
 from simrun.worker.protocol import MERGE_MARKER, RESULT
 from simrun.worker.records import ComputedUnit, GivenUpUnit, MergedUnits, read_record
 from simrun.worker.units import UnitTable
@@ -45,7 +52,7 @@ def merge(job: Job, table: UnitTable, view: LedgerView) -> None:
     trees.remove(out / MERGE_MARKER)  # a plugin must not say that it is done
     if table.count:
         check_outputs(job, out)
-    trees.sync(out)
+    make_durable(out)
     sweep(job, keep_work=units.kept, keep=out.name)
     job.runner.stopper.check()
     put_in_place(job, out, task_dir.out, unless=MERGE_MARKER)

@@ -31,6 +31,14 @@ def check_outputs(job: Job, out: Path) -> None:
             )
 
 
+def make_durable(out: Path) -> None:
+    """Flush a finished output; SimulationError for a file that the program made unreadable: nobody could use it."""
+    try:
+        trees.sync(out)
+    except PermissionError as error:
+        raise SimulationError(f"the output cannot be kept: {error}") from error
+
+
 def put_in_place(job: Job, built: Path, out: Path, *, unless: str | None = None) -> None:
     """Move a directory that is durable already to `out`, replacing what stands there.
 

@@ -142,7 +142,10 @@ class UnitWorker:
             **computed.facts,
         )
         path = out / UNIT_RECORD
-        trees.remove(path)
+        if out.is_dir():
+            trees.remove(path)
+        else:
+            self.job.fresh(out)
         files.write_synced(path, files.encode(record))
         files.sync_directory(out)
         outcome = self.ledger.fault(claim, computed.kind, computed.problem, path)

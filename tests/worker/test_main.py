@@ -315,6 +315,14 @@ def test_a_result_that_is_no_flat_object_is_the_unit_s_fault(campaign: Campaign)
     assert "'deep'" in ended.report.message
 
 
+def test_a_program_that_removes_its_output_directory_has_failed(campaign: Campaign) -> None:
+    campaign.split(rows(2), command=["/bin/sh", "-c", "[ {params.x} = 1 ] || rm -r {out}"])
+    ended = campaign.run()
+    assert ended.code == 3
+    assert "1 of 2 units failed" in ended.report.message
+    assert campaign.failed()[0]["message"] == "the program removed its output directory"
+
+
 def test_a_command_that_does_not_exist_is_named(campaign: Campaign) -> None:
     campaign.split(rows(1), command=["no-such-simulator"], unit_tries=1)
     ended = campaign.run()
