@@ -34,6 +34,8 @@ class Gone(Enum):
 GONE = Gone.GONE
 
 _WORKER_TAIL = re.compile(r"w[0-9]+")
+_ROUNDING = 4096
+"""Bytes: a cgroup keeps whole pages, so the memory that an attempt had can be a little less than was asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,7 +262,7 @@ def _memory_verdict(
             continue
         for n in this_round[1:]:
             given = _memory_given(view, nodes, worker, n)
-            if given is None or given >= plan.retry_memory:
+            if given is None or given >= plan.retry_memory - _ROUNDING:
                 text = (
                     f"killed for memory again with the retry memory of {format_memory(plan.retry_memory)} "
                     f"(first attempt: {format_memory(plan.memory)})"

@@ -308,6 +308,12 @@ def test_the_report_says_what_memory_an_attempt_had_when_the_backend_does_not() 
     assert decide(view(ONE, what, reports=[said]), NOW).record.state is RunState.RUNNING
 
 
+def test_a_cgroup_that_keeps_whole_pages_still_had_the_retry_memory() -> None:
+    what = status(a_w0=live(killed(0), killed(1, memory=None)))
+    said = report("a-w0", 1, exit_code=137, reason="oom", oom_kills=1, limit=RETRY - 4095)
+    assert decide(view(ONE, what, reports=[said]), NOW).record.state is RunState.FAILED
+
+
 def test_kills_of_an_earlier_round_are_another_rounds() -> None:
     what = status(a_w0=live(killed(2)))
     earlier = view(
