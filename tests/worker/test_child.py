@@ -71,6 +71,12 @@ def test_a_huge_line_is_logged_whole_and_kept_short(bench: Bench) -> None:
     assert [len(line) for line in outcome.tail] == [2000, 3]
 
 
+def test_a_signal_for_the_group_of_the_harness_does_not_reach_the_simulation(bench: Bench) -> None:
+    outcome = bench.shell("echo $$; cut -d' ' -f5 /proc/$$/stat")
+    pid, group = (int(line) for line in outcome.tail)
+    assert group == pid != os.getpgrp()
+
+
 def test_a_process_left_behind_is_killed(bench: Bench) -> None:
     bench.shell("sleep 600 & echo $! > pid")
     pid = int((bench.root / "pid").read_text())
