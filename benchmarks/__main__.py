@@ -31,6 +31,10 @@ def main() -> int:
         }
     }
     failed = False
+    # Where bytecode is not kept every start compiles simrun anew: no user's machine does that
+    environment = {
+        key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"
+    }
     for name in wanted:
         print(f"{name} …", file=sys.stderr, flush=True)
         done = subprocess.run(
