@@ -55,6 +55,11 @@ class Attempt:
     ended: float | None = None
     memory: int | None = None
     enforced: Literal["cgroup", "polled"] | None = None
+    peak: int | None = None
+    """Memory at its highest in bytes, page cache included; like the next two only where the backend measures."""
+    peak_unreclaimable: int | None = None
+    """Highest sample of what the kernel could not have taken back."""
+    cpu_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +109,11 @@ class Backend(Protocol):
         """Take a node for one run alone and give its name."""
         ...
 
-    async def release(self, node: str, run: str) -> None:
-        """Give a node back, if it is reserved for this run; an unknown node counts as released."""
+    async def release(self, node: str | None, run: str) -> None:
+        """Give a node back, if it is reserved for this run; an unknown node counts as released.
+
+        None: whatever is reserved for the run. A service that was stopped right after a reservation knows no name.
+        """
         ...
 
     def logs(self, name: str, worker: str, attempt: int) -> AsyncIterator[bytes]:

@@ -295,6 +295,9 @@ def as_attempt(pod: Pod, one: Try, host: str) -> Attempt:
         ended=end.ended,
         memory=one.memory or None,
         enforced=end.enforced,
+        peak=end.peak,
+        peak_unreclaimable=end.peak_unreclaimable,
+        cpu_s=end.cpu_s,
     )
 
 

@@ -274,9 +274,9 @@ class LocalBackend:
         self._reserved = run
         return self.host
 
-    async def release(self, node: str, run: str) -> None:
+    async def release(self, node: str | None, run: str) -> None:
         """Give the machine back to all."""
-        if node != self.host:
+        if node not in (self.host, None):
             return
         await in_thread(self._pool, self._state.release, run)
         self._reserved = await in_thread(self._pool, self._state.reserved)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from functools import cache
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from simrun.worker import cgroup
 
 PREFIX = "simrun-"
 SERVICE_LEAF = "simrun-service"
+_REMOVE_TRIES, _REMOVE_WAIT_S = 50, 0.01
 
 
 def group_of(parent: Path, uid: str) -> Path:
@@ -86,15 +88,17 @@ def members(directory: Path) -> list[int]:
         return []
 
 
-def remove(directory: Path) -> bool:
-    """Remove an empty cgroup; whether it is gone."""
-    try:
-        os.rmdir(directory)
-    except FileNotFoundError:
-        pass
-    except OSError:
-        return False
-    return True
+def remove(directory: Path) -> None:
+    """Remove a cgroup whose processes have ended; the kernel may need a moment. One that stays is empty and does no harm."""
+    for _ in range(_REMOVE_TRIES):
+        try:
+            os.rmdir(directory)
+        except FileNotFoundError:
+            return
+        except OSError:
+            time.sleep(_REMOVE_WAIT_S)
+        else:
+            return
 
 
 def write(path: Path, text: str) -> None:

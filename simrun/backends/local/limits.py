@@ -23,7 +23,6 @@ POLL_S = 0.2
 SAMPLE_S = 1.0
 """In a cgroup the kernel holds the limit; samples are for the peak only."""
 
-_REMOVE_TRIES = 50
 _EXACT_S = 1.0
 
 
@@ -39,7 +38,7 @@ class Limit(Protocol):
 
     enforced: Enforced | None
     interval_s: float | None
-    """How often `look` wants to be called; None: never."""
+    """How often `look` wants to be called, more often at first; None: never."""
 
     def inherited(self) -> AbstractContextManager[None]:
         """Put this process under the limit for as long as it takes to start the command, which inherits it."""
@@ -124,14 +123,10 @@ class CgroupLimit:
     def look(self, pid: int) -> bool:
         """Take a sample; the kernel does the killing."""
         del pid
-        self._sample()
+        seen = self._cgroup.read().unreclaimable
+        if seen is not None:
+            self._highest = max(self._highest or 0, seen)
         return False
-
-    def _sample(self) -> cgroup.Reading:
-        reading = self._cgroup.read()
-        if reading.unreclaimable is not None:
-            self._highest = max(self._highest or 0, reading.unreclaimable)
-        return reading
 
     def killed(self) -> bool:
         """Whether the kernel's counter rose."""
@@ -139,14 +134,11 @@ class CgroupLimit:
 
     def peak(self) -> Peak:
         """Give the kernel's high-water mark and the highest sample."""
-        return Peak(self._sample().peak, self._highest)
+        return Peak(self._cgroup.read().peak, self._highest)
 
     def close(self) -> None:
-        """Remove the cgroup. The kernel may need a moment after the last process; what stays is swept by the engine."""
-        for _ in range(_REMOVE_TRIES):
-            if groups.remove(self.directory):
-                return
-            time.sleep(0.01)
+        """Remove the cgroup."""
+        groups.remove(self.directory)
 
 
 class PolledLimit:

@@ -30,6 +30,8 @@ SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1)
 
 _PRESENCE_LOOK_S = 15.0
 _WRITE_TRIES_S = 60.0
+_FIRST_LOOK_S = 0.05
+"""Short commands use memory too."""
 
 
 def supervise(order: Order) -> NoReturn:
@@ -54,6 +56,7 @@ class Supervisor:
         self._kill_at: float | None = None
         self._deadline: float | None = None
         self._look_at: float | None = None
+        self._look_s = _FIRST_LOOK_S
         self._presence: bytes | None = None
         self._presence_changed = time.monotonic()
         self._presence_at = 0.0
@@ -110,7 +113,7 @@ class Supervisor:
         if self._order.deadline_s is not None:
             self._deadline = now + self._order.deadline_s
         if limit.interval_s is not None:
-            self._look_at = now + limit.interval_s
+            self._look_at = now + self._look_s
 
     # --- watch ---------------------------------------------------------------------------------------------------------
 
@@ -137,7 +140,8 @@ class Supervisor:
             if limit.look(os.getpid()):
                 self._cause = self._cause or "memory"
                 self._kill_all()
-            self._look_at = time.monotonic() + (limit.interval_s or 0)
+            self._look_s = min(2 * self._look_s, limit.interval_s or self._look_s)
+            self._look_at = time.monotonic() + self._look_s
         if self._deadline is not None and now >= self._deadline:
             self._deadline = None
             self._end("deadline")
