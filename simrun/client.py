@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import aiofiles
 import aiohttp
+from pydantic import ValidationError
 
 from simrun.base import errors
-from simrun.base.errors import Problem
+from simrun.base.errors import Problem, Unreachable
 from simrun.model.record import RunRecord
 from simrun.model.workflow import Submission
-from simrun.service.attachments import Attachment
+from simrun.service.attachments import EXECUTABLE, Attachment, is_executable
 
 CALL_S = 60.0
+UPLOAD_S = 600.0
+"""Silence that an upload bears: the server copies what it got before it answers."""
+CHUNK = 2**18
+_PLAIN = "application/octet-stream"
+TRIES = 6
+"""Connections in a row that may fail before a stream is given up; 11 s, in which a server has been started again."""
 SILENCE_S = 45.0
 """A stream says something each 15 s; three times that without a word and the connection is dead."""
-
-
-class Unreachable(errors.SimrunError):
-    """Raised when the server can't be reached or answers what is no answer of simrun."""
 
 
 class AsyncClient:
@@ -63,14 +68,18 @@ class AsyncClient:
             body.add_field("id", run_id)
         loop = asyncio.get_running_loop()
         for item in attachments:
-            for path, name in await loop.run_in_executor(None, _files, item):
-                content = await loop.run_in_executor(None, path.read_bytes)
-                body.add_field("file", content, filename=name)
-        return RunRecord.model_validate(await self._call("POST", "/api/v1/runs", data=body))
+            for path, name, kind in await loop.run_in_executor(None, _files, item):
+                body.add_field("file", _content(path), filename=name, content_type=kind)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=UPLOAD_S)
+        return self._record(await self._call("POST", "/api/v1/runs", data=body, timeout=timeout))
+
+    async def server(self) -> dict[str, Any]:
+        """Give what the server says of itself: {simrun, store, host, pid}."""
+        return dict(await self._call("GET", "/api/v1/server"))
 
     async def run(self, run_id: str) -> RunRecord:
         """Give the record of a run. Raises NotFound."""
-        return RunRecord.model_validate(await self._call("GET", f"/api/v1/runs/{run_id}"))
+        return self._record(await self._call("GET", f"/api/v1/runs/{run_id}"))
 
     async def runs(
         self, *, limit: int = 50, cursor: str | None = None, state: str = ""
@@ -80,13 +89,15 @@ class AsyncClient:
         given = {key: value for key, value in query.items() if value}
         return dict(await self._call("GET", "/api/v1/runs", params=given))
 
-    async def cancel(self, run_id: str) -> RunRecord:
-        """Cancel a run."""
-        return RunRecord.model_validate(await self._call("POST", f"/api/v1/runs/{run_id}/cancel"))
+    async def cancel(self, run_id: str, *, now: bool = False) -> RunRecord:
+        """Cancel a run, or give the one that has ended as it is. `now`: kill its workers without their grace."""
+        params = {"now": "1"} if now else {}
+        path = f"/api/v1/runs/{run_id}/cancel"
+        return self._record(await self._call("POST", path, params=params))
 
     async def retry(self, run_id: str) -> RunRecord:
-        """Start the next round of an ended run."""
-        return RunRecord.model_validate(await self._call("POST", f"/api/v1/runs/{run_id}/retry"))
+        """Start the next round of an ended run. Raises Conflict for one that has not, or has succeeded."""
+        return self._record(await self._call("POST", f"/api/v1/runs/{run_id}/retry"))
 
     async def progress(self, run_id: str) -> dict[str, Any]:
         """Give how far a run is."""
@@ -96,6 +107,7 @@ class AsyncClient:
         """Yield how far a run is at each change until it has ended; a connection that is cut is made again."""
         failures = 0
         while True:
+            reason = "the stream has ended before the run"
             try:
                 async for kind, data in self._stream(f"/api/v1/runs/{run_id}/events"):
                     failures = 0
@@ -103,12 +115,11 @@ class AsyncClient:
                         return
                     yield data
             except (aiohttp.ClientError, TimeoutError) as error:
-                failures += 1
-                if failures > 5:
-                    raise Unreachable(
-                        f"{self.url}: {str(error) or type(error).__name__}"
-                    ) from error
-                await asyncio.sleep(min(5.0, 0.2 * 2**failures))
+                reason = _text(error)
+            failures += 1
+            if failures == TRIES:
+                raise Unreachable(f"{self.url}: {reason}")
+            await asyncio.sleep(min(5.0, 0.2 * 2**failures))
 
     async def logs(
         self,
@@ -116,20 +127,34 @@ class AsyncClient:
         task: str,
         *,
         worker: str | None = None,
+        attempt: str | None = None,
         follow: bool = False,
+        lines: int | None = None,
         tail: int | None = None,
     ) -> AsyncIterator[bytes]:
-        """Yield the log of a task in chunks; with `follow` until the task has ended."""
-        query = {"worker": worker, "follow": "1" if follow else None, "tail": tail}
+        """Yield the log of a task in chunks; with `follow` until the task has ended.
+
+        `attempt`: a number, last or all; `lines`, `tail`: only so many last lines or bytes of each. Raises NotFound, Unreachable.
+        """
+        query = {
+            "worker": worker,
+            "attempt": attempt,
+            "follow": "1" if follow else None,
+            "lines": lines,
+            "tail": tail,
+        }
         params = {key: str(value) for key, value in query.items() if value is not None}
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=5, sock_read=None if follow else CALL_S
         )
         path = f"/api/v1/runs/{run_id}/logs/{task}"
-        async with self._session.get(self.url + path, params=params, timeout=timeout) as answer:
-            await _check(answer)
-            async for chunk in answer.content.iter_any():
-                yield chunk
+        try:
+            async with self._session.get(self.url + path, params=params, timeout=timeout) as answer:
+                await _check(answer)
+                async for chunk in answer.content.iter_any():
+                    yield chunk
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise Unreachable(f"{self.url}: {_text(error)}") from error
 
     @property
     def _session(self) -> aiohttp.ClientSession:
@@ -137,16 +162,20 @@ class AsyncClient:
             raise RuntimeError("use the client as `async with AsyncClient(url) as client`")
         return self._http
 
-    async def _call(self, method: str, path: str, **how: Any) -> Any:
-        timeout = aiohttp.ClientTimeout(total=CALL_S, sock_connect=5)
+    def _record(self, body: Any) -> RunRecord:
         try:
-            async with self._session.request(
-                method, self.url + path, timeout=timeout, **how
-            ) as answer:
+            return RunRecord.model_validate(body)
+        except ValidationError as error:
+            raise Unreachable(f"{self.url}: answers what is no run: {error}") from error
+
+    async def _call(self, method: str, path: str, **how: Any) -> Any:
+        how.setdefault("timeout", aiohttp.ClientTimeout(total=CALL_S, sock_connect=5))
+        try:
+            async with self._session.request(method, self.url + path, **how) as answer:
                 await _check(answer)
                 return await answer.json()
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise Unreachable(f"{self.url}: {str(error) or type(error).__name__}") from error
+            raise Unreachable(f"{self.url}: {_text(error)}") from error
 
     async def _stream(self, path: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=SILENCE_S)
@@ -193,12 +222,28 @@ async def _check(answer: aiohttp.ClientResponse) -> None:
     raise kinds.get(answer.status, errors.SimrunError)(str(detail))
 
 
-def _files(item: Attachment) -> list[tuple[Path, str]]:
-    """Every file of an attachment with the name it travels under: its place in the run."""
+def _text(error: BaseException) -> str:
+    return str(error) or type(error).__name__
+
+
+def _files(item: Attachment) -> list[tuple[Path, str, str]]:
+    """Every file of an attachment with the name it travels under, its place in the run, and its content type."""
+    found = [(item.source, item.target)]
     if item.source.is_dir():
-        return [
-            (path, f"{item.target}/{path.relative_to(item.source)}")
-            for path in sorted(item.source.rglob("*"))
-            if path.is_file()
+        # Through links to directories, as a copy would go
+        found = [
+            (
+                Path(directory, name),
+                f"{item.target}/{Path(directory, name).relative_to(item.source)}",
+            )
+            for directory, _, names in sorted(os.walk(item.source, followlinks=True))
+            for name in sorted(names)
+            if Path(directory, name).is_file()
         ]
-    return [(item.source, item.target)]
+    return [(path, name, EXECUTABLE if is_executable(path) else _PLAIN) for path, name in found]
+
+
+async def _content(path: Path) -> AsyncIterator[bytes]:
+    async with aiofiles.open(path, "rb") as file:
+        while chunk := await file.read(CHUNK):
+            yield chunk

@@ -9,7 +9,8 @@
     ├── DamagedRecord         a record that cannot be read
     ├── UnknownSchema         a file written by a newer simrun
     ├── BackendError          the backend refused, or answered nonsense
-    └── BackendUnavailable    the backend cannot be reached now; trying again is right
+    ├── BackendUnavailable    the backend cannot be reached now; trying again is right
+    └── Unreachable           there is no `simrun serve` where one was looked for
 
 One tree, so that the command line and the API can turn every one of them into an exit code or a problem document, and
 so that anything else that is raised is a bug and looks like one.
@@ -97,3 +98,7 @@ class BackendError(SimrunError):
 
 class BackendUnavailable(SimrunError):  # noqa: N818
     """Raised when the backend cannot be reached or is overloaded now."""
+
+
+class Unreachable(SimrunError):  # noqa: N818
+    """Raised when a server can't be reached, or what answers is no server of simrun."""

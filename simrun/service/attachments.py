@@ -17,6 +17,10 @@ from simrun.model.tasktype import TaskType, parse_plugin
 from simrun.model.workflow import Submission
 from simrun.store.layout import RunDir
 
+EXECUTABLE = "application/x-executable"
+"""Content type under which a file travels that may be executed; nothing else of its mode counts."""
+_EXECUTE = 0o111
+
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
@@ -114,6 +118,13 @@ def attach(run: RunDir, attachments: list[Attachment]) -> None:
             shutil.copytree(item.source, target, dirs_exist_ok=True)
         else:
             shutil.copyfile(item.source, target)
+            if is_executable(item.source):
+                target.chmod(target.stat().st_mode | _EXECUTE)
+
+
+def is_executable(path: Path) -> bool:
+    """Whether a file may be executed by anybody."""
+    return bool(path.stat().st_mode & _EXECUTE)
 
 
 def _code_files(name: str, task_type: TaskType) -> Iterator[tuple[str, str]]:

@@ -21,19 +21,6 @@ from simrun.worker import files
 from simrun.worker.protocol import attempt_name
 
 
-def log_files(store: RunStore, run_id: str, task: str, worker: str | None = None) -> list[Path]:
-    """Give the log files of a task in the order of worker and attempt (blocking)."""
-    directory = store.layout.run(run_id).task(task).logs
-    names = [name for name in files.listing(directory) if name.endswith(".log")]
-    found = [
-        (stem_worker, int(attempt), name)
-        for name in names
-        for stem_worker, _, attempt in [name.removesuffix(".log").rpartition("-")]
-        if attempt.isdigit() and worker in (None, stem_worker, stem_worker.removeprefix(f"{task}-"))
-    ]
-    return [directory / name for _, _, name in sorted(found)]
-
-
 async def keep_logs(
     store: RunStore, pool: Pool, backend: Backend, record: RunRecord, submission: Submission
 ) -> None:

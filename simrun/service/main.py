@@ -21,14 +21,19 @@ from pathlib import Path
 from aiohttp import web
 
 from simrun.aio.lag import LagProbe
+from simrun.base.errors import SimrunError
 from simrun.service.api.app import make_app
+from simrun.service.api.origin import is_loopback
 from simrun.service.session import BackendFactory, open_session
+from simrun.store.lock import StoreLock
 
 log = logging.getLogger(__name__)
 
 STOP_WITHIN_S = 25.0
 """Less than the 30 s that Kubernetes gives a pod."""
 REQUESTS_END_WITHIN_S = 5.0
+_BACKLOG = 128
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,14 +53,16 @@ async def serve(
     *,
     on_ready: Callable[[str], None] = lambda _url: None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT. Raises Locked, UnsupportedStore, OSError for an address that is taken."""
+    """Serve until SIGTERM, SIGINT or SIGHUP. Raises Locked, UnsupportedStore, AddressTaken for an address that is taken."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    # What this process was started to ignore, by nohup or as a background job, it goes on to ignore
+    numbers = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    for number in numbers:
         loop.add_signal_handler(number, stop.set)
-    listening = listen(options.host, options.port)
+    listening = _listen_for(options)
     host, port = listening.getsockname()[:2]
-    url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    url = _url(host, port)
     try:
         async with contextlib.AsyncExitStack() as stack:
             session = await stack.enter_async_context(
@@ -69,9 +76,8 @@ async def serve(
                 )
             )
             await stack.enter_async_context(LagProbe())
-            runner = web.AppRunner(
-                make_app(session), access_log=None, shutdown_timeout=REQUESTS_END_WITHIN_S
-            )
+            app = make_app(session, loopback_only=is_loopback(host))
+            runner = web.AppRunner(app, access_log=None, shutdown_timeout=REQUESTS_END_WITHIN_S)
             await runner.setup()
             stack.push_async_callback(runner.cleanup)
             await web.SockSite(runner, listening).start()
@@ -81,22 +87,47 @@ async def serve(
             loop.call_later(STOP_WITHIN_S, _leave)
     finally:
         listening.close()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in numbers:
             loop.remove_signal_handler(number)
 
 
+def _listen_for(options: ServeOptions) -> socket.socket:
+    try:
+        return listen(options.host, options.port)
+    except AddressTaken:
+        # By a second `serve` of this store, most likely: then its holder is what to tell
+        lock = StoreLock(options.store)
+        if lock.taken():
+            raise lock.refusal() from None
+        raise
+
+
+def _url(host: str, port: int) -> str:
+    """Give where clients of this machine reach an address, also when that is every address of it."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+class AddressTaken(SimrunError):  # noqa: N818 - reads as what it is
+    """Raised when a process can't listen where it was told to."""
+
+
 def listen(host: str, port: int) -> socket.socket:
-    """Give a listening socket; port 0 takes a free one. Raises OSError that names the address."""
+    """Give a listening socket; port 0 takes a free one. Raises AddressTaken that names the address.
+
+    Who connects from here on is answered once the server has come up: nobody is told in the meantime that there is none.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     made = socket.socket(family, socket.SOCK_STREAM)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         made.bind((host, port))
+        made.listen(_BACKLOG)
     except OSError as error:
         made.close()
-        raise OSError(
-            error.errno,
-            f"can't listen on {host}:{port}: {error.strerror}; choose another with --port",
+        what = error.strerror or error
+        raise AddressTaken(
+            f"can't listen on {host}:{port}: {what}; choose another with --port or --host"
         ) from error
     made.setblocking(False)
     return made

@@ -10,11 +10,16 @@ import fcntl
 import json
 import os
 import socket
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from simrun.base.errors import Locked, UnsupportedStore
 from simrun.store.layout import StoreLayout
+
+_TRIES = 3
+_AGAIN_S = 0.02
+"""Whoever asks whether a lock is taken holds it, shared, for a moment: one refusal is no answer yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +49,10 @@ class StoreLock:
         """Take the lock or raise Locked, which names the holder; UnsupportedStore where no file can be locked."""
         fd = self._open()
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _take(fd)
         except BlockingIOError:
             os.close(fd)
-            holder = self.holder()
-            raise Locked(
-                f"the store {self._path.parent} is held by {holder or 'another simrun'}; "
-                "wait for it, or use another store with --store DIR"
-            ) from None
+            raise self.refusal() from None
         except OSError as error:
             os.close(fd)
             raise self._unsupported(error) from error
@@ -59,6 +60,13 @@ class StoreLock:
         me = Holder(command, os.getpid(), socket.gethostname(), since, url)
         os.ftruncate(fd, 0)
         os.pwrite(fd, json.dumps(asdict(me)).encode(), 0)
+
+    def refusal(self, remedy: str = "wait for it") -> Locked:
+        """Give the error that names the holder, and what to do instead."""
+        return Locked(
+            f"the store {self._path.parent} is held by {self.holder() or 'another simrun'}; "
+            f"{remedy}, or use another store with --store DIR"
+        )
 
     def _open(self) -> int:
         try:
@@ -72,8 +80,26 @@ class StoreLock:
             f"put the store on a local disk, in a directory that uid {os.geteuid()} may write to"
         )
 
+    def taken(self) -> bool:
+        """Whether a process holds the lock now. Raises UnsupportedStore where no file can be locked."""
+        try:
+            fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise self._unsupported(error) from error
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError as error:
+            raise self._unsupported(error) from error
+        finally:
+            os.close(fd)
+        return False
+
     def holder(self) -> Holder | None:
-        """Give who last took the lock; None when that can't be read."""
+        """Give who last took the lock, and may be gone (`taken` tells); None when that can't be read."""
         try:
             return Holder(**json.loads(self._path.read_bytes()))
         except (OSError, ValueError, TypeError):
@@ -85,3 +111,15 @@ class StoreLock:
             os.ftruncate(self._fd, 0)
             os.close(self._fd)
             self._fd = None
+
+
+def _take(fd: int) -> None:
+    """Lock for oneself. Raises BlockingIOError when another process does."""
+    for _ in range(_TRIES):
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_AGAIN_S)
+        else:
+            return
+    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

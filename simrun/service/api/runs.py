@@ -10,12 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import aiofiles
-from aiohttp import BodyPartReader, web
+from aiohttp import BodyPartReader, hdrs, web
+from pydantic import BaseModel, ValidationError
 
 from simrun.base.errors import InvalidInput, NotFound
 from simrun.model.record import RunRecord, RunState
-from simrun.model.workflow import Submission
-from simrun.service.attachments import uploaded_attachments
+from simrun.model.tasktype import TaskType
+from simrun.model.validate import check
+from simrun.model.workflow import Submission, Workflow
+from simrun.service.api.streams import STREAMS
+from simrun.service.attachments import EXECUTABLE, uploaded_attachments
 from simrun.service.progress import RunProgress
 from simrun.service.session import Session
 
@@ -27,6 +31,11 @@ PAGE_MAX = 500
 FILES_MAX = 1000
 
 routes = web.RouteTableDef()
+
+
+class _Parts(BaseModel):
+    workflow: Workflow
+    types: dict[str, TaskType]
 
 
 def run_body(record: RunRecord) -> dict[str, Any]:
@@ -52,7 +61,7 @@ async def submit(request: web.Request) -> web.Response:
             body = await _multipart(request, base)
         else:
             body = await _json(request)
-        submission = Submission.model_validate(body.get("submission"))
+        submission = await session.in_pool(_submission, body.get("submission"))
         run_id = body.get("id")
         if run_id is not None and not isinstance(run_id, str):
             raise InvalidInput.one("id", "must be text", value=run_id)
@@ -65,6 +74,21 @@ async def submit(request: web.Request) -> web.Response:
         status=200 if known else 201,
         headers={"Location": f"/api/v1/runs/{run_id}"},
     )
+
+
+def _submission(value: object) -> Submission:
+    """Give a submission whose tasks and types fit together. Raises InvalidInput, ValidationError with all that is wrong."""
+    try:
+        submission = Submission.model_validate(value)
+    except ValidationError:
+        with contextlib.suppress(ValidationError):
+            parts = _Parts.model_validate(value)
+            check(
+                parts.workflow, parts.types
+            )  # what of tasks and types does not fit is told better there
+        raise
+    check(submission.workflow, submission.types)
+    return submission
 
 
 async def _state(session: Session, run_id: str) -> RunState | None:
@@ -104,6 +128,8 @@ async def _multipart(request: web.Request, base: Path) -> dict[str, Any]:
         async with aiofiles.open(target, "wb") as file:
             while chunk := await part.read_chunk(2**16):
                 await file.write(chunk)
+        if part.headers.get(hdrs.CONTENT_TYPE) == EXECUTABLE:
+            target.chmod(0o755)
     return body
 
 
@@ -160,9 +186,9 @@ async def progress(request: web.Request) -> web.Response:
 
 @routes.post("/api/v1/runs/{run}/cancel")
 async def cancel(request: web.Request) -> web.Response:
-    """Cancel a run; one that has ended is told as it is."""
+    """Cancel a run; one that has ended is told as it is. ?now=1: its workers are killed without their grace."""
     session, run_id = request.app[SESSION], request.match_info["run"]
-    await session.cancel(run_id)
+    await session.cancel(run_id, kill=request.query.get("now", "") in ("1", "true"))
     return web.json_response(run_body(await session.record(run_id)))
 
 
@@ -178,25 +204,23 @@ async def events(request: web.Request) -> web.StreamResponse:
     """Stream how far a run is: a snapshot at once, each change, a comment at the latest each 15 s, `end` at its end."""
     session, run_id = request.app[SESSION], request.match_info["run"]
     await session.record(run_id)  # 404 before the stream begins
-    response = web.StreamResponse(
-        headers={
-            "Content-Type": "text/event-stream",
-            "Cache-Control": "no-cache",
-            "X-Accel-Buffering": "no",
-        }
-    )
-    await response.prepare(request)
+    headers = {
+        "Content-Type": "text/event-stream",
+        "Cache-Control": "no-cache",
+        "X-Accel-Buffering": "no",
+    }
     last: RunProgress | None = None
-    while True:
-        try:
-            item = await session.next_update(run_id, last, PING_S)
-        except TimeoutError:
-            await response.write(b": ping\n\n")
-            continue
-        if item is None:
-            break
-        last = item
-        data = json.dumps(progress_body(item), separators=(",", ":"))
-        await response.write(f"event: run\ndata: {data}\n\n".encode())
-    await response.write(b"event: end\ndata: {}\n\n")
+    async with request.app[STREAMS].open(request, headers) as response:
+        while True:
+            try:
+                item = await session.next_update(run_id, last, PING_S)
+            except TimeoutError:
+                await response.write(b": ping\n\n")
+                continue
+            if item is None:
+                break
+            last = item
+            data = json.dumps(progress_body(item), separators=(",", ":"))
+            await response.write(f"event: run\ndata: {data}\n\n".encode())
+        await response.write(b"event: end\ndata: {}\n\n")
     return response

@@ -13,12 +13,12 @@ from aiohttp import web
 
 from simrun.backends.base import Attempt, Phase
 from simrun.backends.scripted import ScriptedBackend
-from simrun.base.errors import Conflict, InvalidInput, NotFound
-from simrun.client import AsyncClient, Unreachable
+from simrun.base.errors import Conflict, InvalidInput, NotFound, Unreachable
+from simrun.client import AsyncClient
 from simrun.model.record import RunState
 from simrun.service.api.app import make_app
 from simrun.service.attachments import attachments_of
-from simrun.service.main import listen
+from simrun.service.main import AddressTaken, listen
 from simrun.service.session import Session, open_session
 from tests.service.world import submission
 
@@ -216,7 +216,6 @@ async def test_nobody_there_is_told_as_unreachable() -> None:
 
 def test_an_address_that_is_taken_is_told_with_the_remedy() -> None:
     listening = listen("127.0.0.1", 0)
-    listening.listen()
-    with pytest.raises(OSError, match="--port"):
+    with pytest.raises(AddressTaken, match="--port"):
         listen("127.0.0.1", listening.getsockname()[1])
     listening.close()
