@@ -11,12 +11,12 @@ import hashlib
 import inspect
 import json
 import os
+import re
 import types
 import typing
 from pathlib import Path
 from typing import Any
 
-import annotated_types
 import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -531,8 +531,8 @@ def values(annotation: Any, bounds: tuple[Any, ...] = ()) -> st.SearchStrategy[A
     if annotation is Any:
         return JSON
     if annotation is float:
-        low = next((item.gt for item in bounds if isinstance(item, annotated_types.Gt)), None)
-        high = next((item.le for item in bounds if isinstance(item, annotated_types.Le)), None)
+        low = next((item.gt for item in bounds if hasattr(item, "gt")), None)
+        high = next((item.le for item in bounds if hasattr(item, "le")), None)
         floats = st.floats(low, high, allow_nan=False, allow_infinity=False)
         return floats if low is None else floats.filter(lambda number: number > low)
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
@@ -801,6 +801,7 @@ def test_what_a_backend_says_has_these_fields() -> None:
     assert set(Attempt.__dataclass_fields__) == {
         *("n", "phase", "reason", "exit_code", "oom", "message", "pod_uid", "node"),
         *("created", "started", "ended", "memory", "enforced"),
+        *("peak", "peak_unreclaimable", "cpu_s"),
     }
 
 
@@ -861,3 +862,39 @@ def test_a_group_stands_in_labels_as_a_valid_value(group: str) -> None:
     assert 0 < len(value) <= 63
     assert value[0].isalnum()
     assert value[-1].isalnum()
+
+
+# --- the page ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_names_everything_that_the_code_agrees_on() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "contract.md").read_text()
+    words = {
+        *(f"`{name}`" for name in (*REQUIRED, *OPTIONAL)),
+        *(f"`{word}`" for word in (*RunState, *TaskState, *protocol.REASONS, *Phase)),
+        *(f"| {int(code)} |" for code in Exit),
+        *(f"`…/{place}" for name, place in TASK_LAYOUT.items() if name != "inputs"),
+        *(f"`runs/<run>/{place}" for name, place in RUN_LAYOUT.items() if name != "tasks"),
+        *(f"`{place}" for place in STORE_LAYOUT.values()),
+        *(
+            f"`{name}("
+            for name, call in vars(Backend).items()
+            if inspect.isfunction(call) and name[0] != "_"
+        ),
+        *(f"`{name}`" for name in RunRecord.model_fields if name not in ("schema_", "workflow")),
+        'lastRetry.exitCode in ["-1", "137", "143", "6"] || lastRetry.status == "Error"',
+    }
+    assert {word for word in words if word not in page} == set()
+
+
+def test_every_ruling_that_the_code_cites_is_written_down() -> None:
+    root = Path(__file__).parent.parent
+    known = set(
+        re.findall(r"^\*\*(\d+b?)\.", (root / "docs" / "rulings.md").read_text(), re.MULTILINE)
+    )
+    cited: set[str] = set()
+    for path in (root / "simrun").rglob("*.py"):
+        for found in re.findall(r"Rulings? ((?:\d+b?(?:, | and )?)+)", path.read_text()):
+            cited |= set(re.findall(r"\d+b?", found))
+    assert {"17b", "23", "24", "25", "34", "35", "39"} <= known
+    assert cited <= known
