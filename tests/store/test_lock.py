@@ -114,3 +114,22 @@ def test_a_lock_that_cannot_be_made_says_where(tmp_path: Path) -> None:
     (tmp_path / "simrun.lock").mkdir()
     with pytest.raises(UnsupportedStore, match=r"simrun\.lock: cannot be locked"):
         StoreLock(tmp_path).acquire("run", 1.0)
+
+
+def test_whether_a_lock_is_taken_can_be_asked_without_taking_it(
+    tmp_path: Path, holder: subprocess.Popen[str]
+) -> None:
+    lock = StoreLock(tmp_path)
+    assert lock.taken()
+    end(holder)
+    assert not lock.taken()
+    assert lock.holder() is not None  # what it wrote outlives it, and means nothing
+    lock.acquire("run", 6.0)
+    assert StoreLock(tmp_path).taken()
+    lock.release()
+    assert not lock.taken()
+
+
+def test_a_store_that_was_never_locked_is_not_taken(tmp_path: Path) -> None:
+    assert not StoreLock(tmp_path).taken()
+    assert list(tmp_path.iterdir()) == []
