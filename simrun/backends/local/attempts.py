@@ -27,7 +27,7 @@ from simrun.base.clock import Clock
 
 logger = logging.getLogger(__name__)
 
-_DISK_AGAIN_S = 1.0
+_AGAIN_S = 1.0
 
 
 @dataclass(slots=True)
@@ -135,6 +135,10 @@ class Attempts:
         except ProcessLookupError:
             self._is_over(running)  # as quick as that
             return
+        except OSError as error:
+            logger.warning("Process %d cannot be watched yet: %s", pid, error)
+            self._later(_AGAIN_S, self.supervised, uid, pid, start)
+            return
         self._watch(running, Identity(boot_id(), pid, start or 0), pidfd)
 
     def _watch(self, running: Running, supervisor: Identity, pidfd: int) -> None:
@@ -176,7 +180,7 @@ class Attempts:
             for running, outcome in zip(batch, outcomes, strict=True):
                 if isinstance(outcome, OSError):
                     logger.error("The end of %s is not known yet: %s", running.job.place, outcome)
-                    self._later(_DISK_AGAIN_S, self._is_over, running)
+                    self._later(_AGAIN_S, self._is_over, running)
                 else:
                     self._apply(running, outcome)
                     self._changed(running.workflow)

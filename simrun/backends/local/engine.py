@@ -8,13 +8,12 @@ lets it run, unless it was told to end it.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import shutil
 import signal
 import socket
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Set
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -29,18 +28,17 @@ from simrun.backends.local.config import LocalConfig
 from simrun.backends.local.dag import Workflow
 from simrun.backends.local.launcher import Launcher
 from simrun.backends.local.orders import Orders
-from simrun.backends.local.settling import Restored, restore
+from simrun.backends.local.processes import boot_id
+from simrun.backends.local.registry import Registry
 from simrun.backends.local.state import EngineState
 from simrun.backends.local.subscriptions import Subscriptions
 from simrun.base.clock import Clock, SystemClock
-from simrun.base.errors import BackendUnavailable, Conflict, DamagedRecord
+from simrun.base.errors import BackendError, BackendUnavailable, Conflict, DamagedRecord
 from simrun.model.plan import TaskPlan
 from simrun.model.record import RunRecord
 from simrun.model.tasktype import TaskType
 from simrun.pods import Pod, PodConfig, pods_of
 from simrun.worker import cgroup
-
-logger = logging.getLogger(__name__)
 
 PodsOf = Callable[[RunRecord, Mapping[str, TaskPlan], Mapping[str, TaskType], PodConfig], list[Pod]]
 
@@ -51,15 +49,16 @@ _CHUNK = 2**16
 class LocalBackend:
     """The local engine; an asynchronous context manager. simrun.backends.base.Backend says what its methods promise.
 
-    `end_attempts`: leaving ends what runs, with its grace, and waits for it (a foreground `run`), instead of leaving it to
-    a later engine (`serve`). `environ` is where PATH and the values of secrets come from.
+    `end_attempts`: leaving ends what runs, with its grace, and waits for it, instead of leaving it to a later engine (`serve`).
+    Where it is a set, that is done to these runs only, and it may grow meanwhile: a foreground `run` ends its own, and leaves
+    what others left as it was. `environ` is where PATH and the values of secrets come from.
     """
 
     def __init__(
         self,
         config: LocalConfig,
         *,
-        end_attempts: bool = False,
+        end_attempts: bool | Set[str] = False,
         pods: PodsOf = pods_of,
         environ: Mapping[str, str] | None = None,
         clock: Clock | None = None,
@@ -87,10 +86,9 @@ class LocalBackend:
             ended=self._advance,
         )
         self._subscriptions = Subscriptions()
-        self._workflows: dict[str, Workflow] = {}
-        self._live: dict[str, Workflow] = {}
-        """Those that have not ended."""
-        self._damaged: dict[str, str] = {}
+        self._workflows = Registry(
+            self._state, self._orders, self._attempts, pool=self._pool, host=self.host
+        )
         self._reserved: str | None = None
         self._closing = False
         self._group = asyncio.TaskGroup()
@@ -104,13 +102,8 @@ class LocalBackend:
         Raises Locked when another engine has the state, InvalidInput for a state_dir that is not on a local disk.
         """
         try:
-            restored = await in_thread(self._pool, self._open)
-            for item in restored:
-                self._restore(item)
-            ended = [name for name, workflow in self._workflows.items() if workflow.ended]
-            await in_thread(self._pool, self._state.set_aside, ended)
-            for name in ended:
-                del self._workflows[name]
+            await in_thread(self._pool, self._open)
+            await self._workflows.load(self._clock.wall())
         except BaseException:
             self._let_go()
             raise
@@ -149,61 +142,29 @@ class LocalBackend:
         self._pool.close()
         self._slow_pool.close()
 
-    async def close(self, *, kill: bool = False) -> None:
-        """Start nothing any more. `kill`: end what runs, with its grace, and wait until it is gone."""
+    async def close(self, *, kill: bool | Set[str] = False) -> None:
+        """Start nothing any more. `kill`: end what runs (of these runs), with its grace, and wait until it is gone."""
         self._closing = True
-        if kill:
-            for name in list(self._live):
-                await self.stop(name)
-            while len(self._attempts) and not any(task.done() for task in self._tasks):
-                await self._attempts.wait_for_end()
+        ends = [
+            workflow
+            for workflow in self._workflows.live.values()
+            if kill is True or (kill and workflow.run in kill)
+        ]
+        for workflow in ends:
+            await self.stop(workflow.name)
+        while any(workflow.running for workflow in ends) and not any(
+            task.done() for task in self._tasks
+        ):
+            await self._attempts.wait_for_end()
         self._subscriptions.close()
 
-    def _open(self) -> list[Restored]:
-        """Read everything that is needed first (blocking)."""
+    def _open(self) -> None:
+        """Take the state and find out what this machine allows (blocking)."""
+        _check_system()
         self._state.open()
+        self._reserved = self._state.reserved()
         if self.config.enforce != "polled":
             self._orders.cgroup = groups.find_parent(cgroup.find())
-        loaded = self._state.load(self._clock.wall())
-        self._damaged = dict(loaded.damaged)
-        self._reserved = self._state.reserved()
-        return [restore(workflow, self._orders.place) for workflow in loaded.workflows]
-
-    def _restore(self, restored: Restored) -> Workflow:
-        """Take up a workflow that was on disk."""
-        stored = restored.workflow
-        workflow = Workflow(stored.name, stored.run, stored.uid, stored.pods, self.host)
-        self._workflows[stored.name] = self._live[stored.name] = workflow
-        for worker, outcomes in restored.outcomes.items():
-            if worker in workflow.workers:
-                self._attempts.restore(workflow, worker, outcomes)
-            else:
-                logger.error("Workflow %s has records of %s, which it has not", stored.name, worker)
-        if stored.stopped:
-            self._stop(workflow, signal.SIGTERM)
-        if workflow.ended:
-            del self._live[stored.name]
-        return workflow
-
-    async def _find(self, name: str) -> Workflow | None:
-        """Give a workflow, from disk if it was set aside; None when there is none. Raises DamagedRecord."""
-        if name not in self._workflows and self._state.is_set_aside(name):
-            try:
-                stored = await in_thread(self._pool, self._state.read, name)
-            except (ValueError, KeyError, TypeError) as error:
-                self._damaged[name] = str(error)
-                stored = None
-            if stored is not None and name not in self._workflows:
-                self._restore(await in_thread(self._pool, restore, stored, self._orders.place))
-        if name in self._damaged:
-            raise DamagedRecord(
-                f"workflow {name} of the local engine cannot be read: {self._damaged[name]}"
-            )
-        return self._workflows.get(name)
-
-    def _stop(self, workflow: Workflow, number: signal.Signals) -> None:
-        workflow.stop()
-        self._attempts.signal(workflow, number)
 
     # --- the protocol of backends ----------------------------------------------------------------------------------------
 
@@ -212,17 +173,14 @@ class LocalBackend:
     ) -> str:
         """Start the workflow of a run; durable before anything of it runs."""
         name = run_workflow_name(record.id, record.round)
-        known = await self._find(name)
+        known = await self._workflows.find(name)
         if known is None:
             pods = self._pods(record, plans, types, self.config)
             uid = uuid.uuid4().hex
             there = await in_thread(self._pool, self._state.create, name, record.id, uid, pods)
-            known = self._workflows.get(name)  # a second submission may have been quicker
-            if known is None:
-                known = Workflow(name, record.id, there, pods, self.host)
-                self._workflows[name] = self._live[name] = known
-                self._changed(known)
-                self._advance()
+            known = self._workflows.add(Workflow(name, record.id, there, pods, self.host))
+            self._changed(known)
+            self._advance()
         if known.run != record.id:
             raise Conflict(
                 f"workflow {name} exists and belongs to run {known.run}, not {record.id}"
@@ -231,12 +189,12 @@ class LocalBackend:
 
     async def status(self, name: str) -> BackendStatus | None:
         """Give the state of a workflow. Raises DamagedRecord for one that cannot be read."""
-        workflow = await self._find(name)
+        workflow = await self._workflows.find(name)
         return None if workflow is None else workflow.status()
 
     async def stop(self, name: str, *, now: bool = False) -> None:
         """End all attempts of a workflow and start none any more; returns when they were told. `now`: without grace."""
-        workflow = self._live.get(name)
+        workflow = self._workflows.live.get(name)
         if workflow is None:
             return
         try:
@@ -244,7 +202,7 @@ class LocalBackend:
                 await in_thread(self._pool, self._state.mark_stopped, name)
         finally:
             # Also when the disk is full: only a later engine would not know of it, and what asked will ask again
-            self._stop(workflow, signal.SIGUSR1 if now else signal.SIGTERM)
+            self._workflows.stop(workflow, signal.SIGUSR1 if now else signal.SIGTERM)
             self._changed(workflow)
             self._advance()
 
@@ -252,16 +210,16 @@ class LocalBackend:
         """Remove a workflow, after its attempts have ended."""
         await self.stop(name)
         try:
-            workflow = await self._find(name)
+            workflow = await self._workflows.find(name)
         except DamagedRecord:
             workflow = None
         while workflow is not None and workflow.running:
             await self._attempts.wait_for_end()
         await in_thread(self._pool, self._state.remove, name)
-        self._damaged.pop(name, None)
-        if self._workflows.pop(name, None) is None or workflow is None:
+        last_of_its_run = self._workflows.drop(name)
+        if workflow is None:
             return
-        if all(other.run != workflow.run for other in self._workflows.values()):
+        if last_of_its_run:
             scratch = Path(self.config.mounts(workflow.run).scratch) / workflow.run
             await in_thread(self._slow_pool, shutil.rmtree, scratch, ignore_errors=True)
         self._subscriptions.publish(workflow.run)
@@ -284,7 +242,7 @@ class LocalBackend:
 
     async def logs(self, name: str, worker: str, attempt: int) -> AsyncIterator[bytes]:
         """Give the log of an attempt; of a harness that never came to have one, what it wrote to stderr."""
-        workflow = await self._find(name)
+        workflow = await self._workflows.find(name)
         if workflow is None or worker not in workflow.workers:
             return
         pod = workflow.workers[worker].pod
@@ -310,15 +268,14 @@ class LocalBackend:
     def _advance(self) -> None:
         """Start what may start now."""
         while not self._closing:
-            pick = next_pick(self._live.values(), self._capacity, self._reserved)
+            pick = next_pick(self._workflows.live.values(), self._capacity, self._reserved)
             if pick is None:
                 return
             self._attempts.start(pick)
 
     def _changed(self, workflow: Workflow) -> None:
-        """Look no more at a workflow that has ended when something may start, and tell of what changed."""
-        if workflow.ended:
-            self._live.pop(workflow.name, None)
+        """Tell everybody that something of a workflow changed."""
+        self._workflows.changed(workflow)
         self._subscriptions.publish(workflow.run)
 
     async def _be_present(self) -> None:
@@ -327,6 +284,17 @@ class LocalBackend:
         while True:
             await in_thread(self._pool, self._state.beat)
             await asyncio.sleep(interval)
+
+
+def _check_system() -> None:
+    """Raise BackendError where processes cannot be watched as this engine does it."""
+    boot_id()  # read now, in a thread, and remembered
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (AttributeError, OSError) as error:
+        raise BackendError(
+            f"the local engine needs Linux 5.3 or newer, with pidfd_open allowed: {error}"
+        ) from error
 
 
 def _read(path: Path, offset: int) -> bytes:

@@ -64,6 +64,7 @@ class Orders:
             env=self._environment(pod, attempt, scratch),
             cwd=pod.working_dir or scratch,
             scratch=scratch,
+            scratch_root=str(self._config.scratch),
             log=str(self.log(workflow.run, pod, attempt.index)) if bare else None,
             memory=attempt.memory,
             cgroup=None if self.cgroup is None else str(self.cgroup),

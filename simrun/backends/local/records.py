@@ -64,6 +64,8 @@ class Order:
     env: dict[str, str]
     cwd: str
     scratch: str
+    scratch_root: str = ""
+    """Directories below it that are empty afterwards go too."""
     log: str | None = None
     """File that gets stdout and stderr of a bare command; None: a harness, which keeps its log itself."""
     memory: int = 0

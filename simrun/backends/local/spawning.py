@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from simrun.worker import trees
 
 _VICTIM_SCORE = 500
 """When the whole machine is out of memory the kernel shall take a simulation, not the service or a supervisor."""
+_MAKE_TRIES = 5
 _SCORE = "/proc/self/oom_score_adj"
 
 _DEFAULTED = tuple(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
@@ -69,10 +71,45 @@ def _make_directories(order: Order) -> None:
     """Make an empty scratch directory, and the directory to start in."""
     try:
         trees.remove(Path(order.scratch))
-        os.makedirs(order.scratch)
+        for attempt in range(_MAKE_TRIES):
+            try:
+                os.makedirs(order.scratch)
+                break
+            except FileNotFoundError:
+                # The supervisor of a neighbour that ended has just removed the empty parent
+                if attempt == _MAKE_TRIES - 1:
+                    raise
         os.makedirs(order.cwd, exist_ok=True)
     except OSError as error:
         raise StartError(CANNOT_START, f"a directory cannot be made: {error}") from error
+
+
+def put_scratch_aside(order: Order) -> Path | None:
+    """Move the scratch directory out of the way of a next attempt, which may come as soon as the record is there."""
+    scratch = Path(order.scratch)
+    trash = scratch.with_name(f".{scratch.name}.{order.uid}")
+    try:
+        os.rename(scratch, trash)
+    except OSError:
+        return None
+    return trash
+
+
+def remove_scratch(order: Order, trash: Path) -> None:
+    """Remove what was put aside, and the directories above it that nobody else uses."""
+    try:
+        trees.remove(trash)
+    except OSError as error:
+        print(f"scratch directory {trash} stays: {error}", file=sys.stderr, flush=True)
+        return
+    root = Path(order.scratch_root)
+    for parent in trash.parents:
+        if root not in parent.parents:
+            return
+        try:
+            os.rmdir(parent)
+        except OSError:
+            return  # in use
 
 
 def _spawn(order: Order, limit: Limit, output: int, errors: int) -> int:

@@ -23,7 +23,6 @@ from simrun.backends.local.limits import Limit, make_limit
 from simrun.backends.local.records import Exit, Order, Start
 from simrun.backends.local.spawning import StartError
 from simrun.backends.local.verdict import Cause, Verdict, verdict
-from simrun.worker import trees
 
 SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1)
 """Blocked from before the fork, so that none is missed, and taken one by one."""
@@ -83,11 +82,11 @@ class Supervisor:
             self._watch(limit)
             self._sweep()
             record = self._judge(limit)
-        trash = self._put_scratch_aside()
+        trash = spawning.put_scratch_aside(order)
         self._record(record)
         limit.close()
         if trash is not None:
-            _remove(trash)
+            spawning.remove_scratch(order, trash)
 
     # --- start ---------------------------------------------------------------------------------------------------------
 
@@ -243,16 +242,6 @@ class Supervisor:
             return ""
         return next((line.strip()[:500] for line in reversed(lines) if line.strip()), "")
 
-    def _put_scratch_aside(self) -> Path | None:
-        """Move the scratch directory out of the way of a next attempt, which may come as soon as the record is there."""
-        scratch = Path(self._order.scratch)
-        trash = scratch.with_name(f".{scratch.name}.{self._order.uid}")
-        try:
-            os.rename(scratch, trash)
-        except OSError:
-            return None
-        return trash
-
     def _record(self, record: Exit) -> None:
         """Put the record on disk. A full disk is waited for a while: without the record the attempt counts as lost."""
         errors = self._order.files.errors
@@ -268,10 +257,3 @@ class Supervisor:
                     raise
                 print(f"exit record of {self._order.attempt}: {error}", file=sys.stderr, flush=True)
                 time.sleep(1.0)
-
-
-def _remove(trash: Path) -> None:
-    try:
-        trees.remove(trash)
-    except OSError as error:
-        print(f"scratch directory {trash} stays: {error}", file=sys.stderr, flush=True)
