@@ -194,7 +194,9 @@ async def test_an_attempt_lost_while_no_engine_was_there_is_made_again(
     kill(first)
     os.kill(record(tmp_path, "a-0.start.json")["pid"], signal.SIGKILL)
     async with open_engine() as engine:
-        assert not alive(pid)  # before anything else of this worker starts
+        # As soon as it is known that the supervisor is gone, and before anything else of this worker starts
+        await engine.when(RUN, lambda status: len(status.nodes["a"].attempts) == 2)
+        assert not alive(pid)
         status = await engine.ended(RUN)
         assert [attempt.n for attempt in status.nodes["a"].attempts] == [3, 4]
         assert [attempt.reason for attempt in status.nodes["a"].attempts] == ["lost", "completed"]
