@@ -35,7 +35,8 @@ from simrun.model.settings import TaskSettings
 from simrun.model.tasktype import TaskType
 from simrun.model.workflow import Submission, Task, Workflow
 from simrun.service import controller
-from simrun.service.decide import GONE, View, decide
+from simrun.service.decide import decide
+from simrun.service.decision import GONE, View
 from simrun.store import codec
 from simrun.store.layout import RunDir, StoreLayout
 from simrun.worker import environment, protocol, report

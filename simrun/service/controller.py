@@ -21,8 +21,9 @@ from simrun.base.clock import Clock, SystemClock
 from simrun.base.errors import BackendUnavailable, DamagedRecord, NotFound, SimrunError
 from simrun.model.record import RunRecord, RunState, TaskState
 from simrun.model.tasktype import TaskType
-from simrun.service import decide as deciding
 from simrun.service import states
+from simrun.service.decide import decide
+from simrun.service.decision import GONE, Gone, Settle
 from simrun.service.effects import Effects
 from simrun.service.queue import Priority, WorkQueue
 from simrun.service.states import (
@@ -260,7 +261,7 @@ class Controller:
             return
         status = await self._status(record)
         view = await self._view.read(record, submission, status, in_flight=self.in_flight(run_id))
-        decision = deciding.decide(view, self._clock.wall())
+        decision = decide(view, self._clock.wall())
         # Evidence first: once the record says that a task has ended nobody looks at its attempts again, so a crash between the
         # two would lose it. Seen with the kills that were decided just now; kept twice it is the same
         await self._effects.carry_out(replace(view, record=decision.record), decision.effects)
@@ -274,14 +275,14 @@ class Controller:
             self._view.waited(written)  # a wait that begins is measured from now
         if decision.look_again_at is not None:
             self._queue.add_after(run_id, max(0.05, decision.look_again_at - self._clock.wall()))
-        if any(isinstance(effect, deciding.Settle) for effect in decision.effects):
+        if any(isinstance(effect, Settle) for effect in decision.effects):
             await self.settle(run_id)
 
-    async def _status(self, record: RunRecord) -> BackendStatus | deciding.Gone | None:
+    async def _status(self, record: RunRecord) -> BackendStatus | Gone | None:
         if record.workflow_name is None or record.state is RunState.SUBMITTING:
             return None
         status = await self.backend.status(record.workflow_name)
-        return deciding.GONE if status is None else status
+        return GONE if status is None else status
 
     async def write_if_unchanged(self, before: RunRecord, after: RunRecord) -> bool:
         """Write `after` when the record on disk is still `before`; whether it was written."""
@@ -319,8 +320,12 @@ class Controller:
     async def settle(self, run_id: str) -> None:
         """Do what is pending of a terminal run: keep its logs, stop its workflow, release its node.
 
-        What fails stays pending and is tried again; a run that was deleted meanwhile is ignored.
+        What fails stays pending and is tried again; a run that was deleted meanwhile is ignored. While the run is still being
+        submitted in this process nothing is done: its node may be reserved and its workflow created after we looked. The end of the
+        submission queues the run again.
         """
+        if self.in_flight(run_id):
+            return
         try:
             record, submission = await self._pool.run(self._view.load, run_id)
         except NotFound:

@@ -7,89 +7,26 @@ It imports neither asyncio nor files nor clocks.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from enum import Enum
+from dataclasses import replace
 from typing import Any
 
 from simrun.backends.base import Attempt, BackendStatus, Node, Phase
-from simrun.model.plan import TaskPlan
-from simrun.model.quantities import format_memory
 from simrun.model.record import RunRecord, RunState, TaskState
 from simrun.model.report import WorkerReport
-from simrun.model.tasktype import TaskType
-from simrun.model.workflow import Workflow
-from simrun.service import states
+from simrun.service import states, verdicts
+from simrun.service.decision import (
+    GONE,
+    Decision,
+    Effect,
+    Gone,
+    KeepAttempt,
+    Observe,
+    Settle,
+    View,
+)
 from simrun.service.states import MERGE_MARKER_GRACE_S
-from simrun.worker.protocol import attempt_name, merge_name, parse_attempt_name, worker_name
-
-
-class Gone(Enum):
-    """A consistent read said that the workflow does not exist."""
-
-    GONE = "gone"
-
-
-GONE = Gone.GONE
-
-_WORKER_TAIL = re.compile(r"w[0-9]+")
-_ROUNDING = 4096
-"""Bytes: a cgroup keeps whole pages, so the memory that an attempt had can be a little less than was asked for."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
-    """Everything that is known of a run at one moment.
-
-    status None: the backend was not asked, since there is nothing to ask for yet. markers: tasks whose out/ holds the marker
-    of a merge. reports by `<worker>-<attempt>`. waited: by task, seconds for which the marker of its merge has been
-    awaited, by a clock that no step of the wall clock moves; without an entry the record's wall time has to do.
-    """
-
-    record: RunRecord
-    workflow: Workflow
-    types: Mapping[str, TaskType]
-    plans: Mapping[str, TaskPlan]
-    status: BackendStatus | Gone | None = None
-    markers: frozenset[str] = frozenset()
-    reports: Mapping[str, WorkerReport] = field(default_factory=dict)
-    waited: Mapping[str, float] = field(default_factory=dict)
-    in_flight: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class KeepAttempt:
-    """Keep the evidence of an attempt in attempts/; for one that has ended also in dead/, and memory/ for a kill."""
-
-    task: str
-    worker: str
-    attempt: Attempt
-    kill: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Observe:
-    """Store what the attempts of a task used, each once: the task has ended."""
-
-    task: str
-
-
-@dataclass(frozen=True, slots=True)
-class Settle:
-    """Do what is pending of a terminal run."""
-
-
-Effect = KeepAttempt | Observe | Settle
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """The next record, what to do once it is written, and when to look again (wall time) if nothing happens."""
-
-    record: RunRecord
-    effects: tuple[Effect, ...] = ()
-    look_again_at: float | None = None
+from simrun.worker.protocol import attempt_name, parse_attempt_name
 
 
 def decide(view: View, now: float) -> Decision:
@@ -126,10 +63,10 @@ def _decide_live(view: View, status: BackendStatus, now: float) -> Decision:
     )
     effects = _effects(view, status, tasks, kills)
     verdict = (
-        _memory_verdict(view, status.nodes, kills)
-        or _eviction_verdict(view, base)
-        or _task_verdict(view, status, tasks)
-        or _workflow_verdict(status, tasks, wait)
+        verdicts.memory_verdict(view, status.nodes, kills)
+        or verdicts.eviction_verdict(view, base)
+        or verdicts.task_verdict(view, status, tasks)
+        or verdicts.workflow_verdict(status, tasks, awaited=bool(wait.pending))
     )
     if verdict is not None:
         if verdict.task is not None and tasks[verdict.task] is not TaskState.DONE:
@@ -232,120 +169,6 @@ def _started(record: RunRecord, status: BackendStatus) -> Any:
     return record.times.model_copy(update={"started": first})
 
 
-# --- verdicts: the first that holds ends the run -----------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """How a run ends; `task` is one that fails with it although its nodes have not said so (yet)."""
-
-    state: RunState
-    message: str | None = None
-    task: str | None = None
-
-
-def _memory_verdict(
-    view: View, nodes: Mapping[str, Node], kills: Mapping[str, list[int]]
-) -> Verdict | None:
-    """Killed for memory again with the retry memory: the run fails (Ruling 35), an extra worker's kill too."""
-    for worker, attempts in kills.items():
-        task = task_of(worker, view.plans)
-        if task is None:
-            continue
-        plan = view.plans[task]
-        this_round = [n for n in attempts if n >= view.record.base_of(task)]
-        if plan.retry_memory is None:
-            if this_round:
-                text = f"killed for memory at {format_memory(plan.memory)}, and there is no retry memory"
-                remedy = "set resources.retry_memory"
-                return Verdict(RunState.FAILED, _failure(task, worker, text, remedy), task)
-            continue
-        for n in this_round[1:]:
-            given = _memory_given(view, nodes, worker, n)
-            if given is None or given >= plan.retry_memory - _ROUNDING:
-                text = (
-                    f"killed for memory again with the retry memory of {format_memory(plan.retry_memory)} "
-                    f"(first attempt: {format_memory(plan.memory)})"
-                )
-                remedy = "raise resources.retry_memory"
-                return Verdict(RunState.FAILED, _failure(task, worker, text, remedy), task)
-    return None
-
-
-def _memory_given(view: View, nodes: Mapping[str, Node], worker: str, attempt: int) -> int | None:
-    """The memory an attempt had, in bytes; None when nobody says."""
-    node = nodes.get(worker)
-    for seen in node.attempts if node else ():
-        if seen.n == attempt and seen.memory is not None:
-            return seen.memory
-    report = view.reports.get(attempt_name(worker, attempt))
-    return report.memory.limit if report else None
-
-
-def _eviction_verdict(view: View, record: RunRecord) -> Verdict | None:
-    for worker, count in record.evictions.items():
-        task = task_of(worker, view.plans)
-        if count > record.max_evictions and task and not _is_extra(worker, task, view.plans[task]):
-            text = f"evicted {count} times, more than max_evictions ({record.max_evictions}) allows"
-            return Verdict(RunState.FAILED, _failure(task, worker, text, None), task)
-    return None
-
-
-def _task_verdict(
-    view: View, status: BackendStatus, tasks: Mapping[str, TaskState]
-) -> Verdict | None:
-    failed = [task for task in view.workflow.tasks if tasks[task] is TaskState.FAILED]
-    if failed:
-        texts = [_why_failed(view, status, task) for task in failed[:3]]
-        if len(failed) > 3:
-            texts.append(f"and {len(failed) - 3} more tasks failed")
-        return Verdict(RunState.FAILED, "; ".join(texts))
-    if all(state is TaskState.DONE for state in tasks.values()):
-        return Verdict(RunState.SUCCEEDED)
-    return None
-
-
-def _workflow_verdict(
-    status: BackendStatus, tasks: Mapping[str, TaskState], wait: _MergeWait
-) -> Verdict | None:
-    """A workflow that ended while tasks have not: nothing more will come, unless a marker is awaited."""
-    if not status.phase.ended or wait.pending:
-        return None
-    open_tasks = [task for task, state in tasks.items() if not state.final]
-    text = f"the workflow ended as {status.phase} while {_names(open_tasks)} had not"
-    return Verdict(RunState.FAILED, f"{text}: {status.message}" if status.message else text)
-
-
-def _why_failed(view: View, status: BackendStatus, task: str) -> str:
-    """Why a task failed, from the best witness: the report of its last attempt, the attempt, the node."""
-    plan = view.plans[task]
-    workers = [worker_name(task, 0), merge_name(task)] if plan.split else [task]
-    for worker in workers:
-        node = status.nodes.get(worker)
-        if node is None or node.phase not in (Phase.FAILED, Phase.ERROR):
-            continue
-        last = node.attempts[-1] if node.attempts else None
-        if last is None:
-            return _failure(task, worker, node.message or "failed", None)
-        report = view.reports.get(attempt_name(worker, last.n))
-        if report is not None and report.message:
-            return _failure(task, worker, report.message, None)
-        code = f" (exit code {last.exit_code})" if last.exit_code is not None else ""
-        return _failure(task, worker, f"{last.message or last.reason or 'failed'}{code}", None)
-    return _failure(
-        task,
-        workers[0],
-        f"its coordinator succeeded, but no merged output came within {MERGE_MARKER_GRACE_S:.0f} s: "
-        "the harness of its image does not merge",
-        "use an image with a current simrun",
-    )
-
-
-def _failure(task: str, worker: str, text: str, remedy: str | None) -> str:
-    who = task if worker == task else f"{task} ({worker})"
-    return f"task {who}: {text}" + (f"; {remedy}" if remedy else "")
-
-
 # --- a workflow that is gone -------------------------------------------------------------------------------------------
 
 
@@ -373,8 +196,8 @@ def _decide_gone(view: View, now: float) -> Decision:
         end = states.closed(record, RunState.SUCCEEDED, tasks, None, now=now)
     else:
         failed = [task for task, state in tasks.items() if state is TaskState.FAILED]
-        message = f"the workflow is gone, and {_names(failed)} had not ended"
-        if verdict := _memory_verdict(view, {}, kills):
+        message = f"the workflow is gone, and {verdicts.listed(failed)} had not ended"
+        if verdict := verdicts.memory_verdict(view, {}, kills):
             message += f"; {verdict.message}"
         end = states.closed(record, RunState.FAILED, tasks, message, now=now)
     observed = tuple(Observe(task) for task in _newly_final(view.record, end.tasks))
@@ -393,7 +216,7 @@ def _effects(
     """Evidence of every attempt of a task that had not ended before; the controller drops what it has kept already."""
     effects: list[Effect] = []
     for worker, node in status.nodes.items():
-        task = task_of(worker, view.plans)
+        task = verdicts.task_of(worker, view.plans)
         if task is None or (
             view.record.tasks.get(task, TaskState.WAITING).final and tasks[task].final
         ):
@@ -428,25 +251,3 @@ def _newly_final(record: RunRecord, tasks: Mapping[str, TaskState]) -> list[str]
         and not before[task].final
         and (state is not TaskState.SKIPPED or before[task] is not TaskState.WAITING)
     ]
-
-
-# --- names -------------------------------------------------------------------------------------------------------------
-
-
-def task_of(worker: str, plans: Mapping[str, TaskPlan]) -> str | None:
-    """Give the task of a worker; None when it is none of this run's."""
-    if worker in plans:
-        return worker
-    task, dash, tail = worker.rpartition("-")
-    if dash and task in plans and (tail == "merge" or _WORKER_TAIL.fullmatch(tail)):
-        return task
-    return None
-
-
-def _is_extra(worker: str, task: str, plan: TaskPlan) -> bool:
-    return plan.split and worker not in (worker_name(task, 0), merge_name(task))
-
-
-def _names(tasks: list[str]) -> str:
-    shown = ", ".join(tasks[:5])
-    return shown + (f" and {len(tasks) - 5} more" if len(tasks) > 5 else "")

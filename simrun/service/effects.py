@@ -13,7 +13,7 @@ from simrun.base.errors import SimrunError
 from simrun.model.record import RunRecord
 from simrun.model.report import AttemptEvidence, Observation, WorkerReport
 from simrun.model.workflow import Submission
-from simrun.service.decide import Effect, KeepAttempt, Observe, View
+from simrun.service.decision import Effect, KeepAttempt, Observe, View
 from simrun.service.logs import keep_logs
 from simrun.service.states import is_oom
 from simrun.store.resources import ResourceStore
@@ -180,12 +180,10 @@ class Effects:
         return True
 
     async def _release(self, record: RunRecord) -> bool:
-        if record.node is None:
-            return True
         try:
             await self._backend.release(record.node, record.id)
         except (SimrunError, OSError) as error:
-            log.warning("node %s is not released yet: %s", record.node, error)
+            log.warning("the node of run %s is not released yet: %s", record.id, error)
             return False
         return True
 

@@ -15,7 +15,7 @@ from simrun.aio.threads import Pool
 from simrun.backends.base import Backend, Phase
 from simrun.model.record import RunRecord
 from simrun.model.workflow import Submission
-from simrun.service.decide import task_of
+from simrun.service.verdicts import task_of
 from simrun.store.runs import RunStore
 from simrun.worker import files
 from simrun.worker.protocol import attempt_name

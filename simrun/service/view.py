@@ -11,7 +11,7 @@ from simrun.base.clock import Clock
 from simrun.model.record import RunRecord, TaskState
 from simrun.model.report import WorkerReport
 from simrun.model.workflow import Submission
-from simrun.service.decide import Gone, View
+from simrun.service.decision import Gone, View
 from simrun.service.states import task_plans
 from simrun.store.runs import RunStore
 from simrun.worker import files

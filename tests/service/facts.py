@@ -10,7 +10,7 @@ from simrun.model.record import RunRecord, RunState, RunTimes, TaskState
 from simrun.model.report import MemoryUse, WorkerReport
 from simrun.model.tasktype import TaskType
 from simrun.model.workflow import Task, Workflow
-from simrun.service.decide import View
+from simrun.service.decision import View
 
 MIB, GIB = 2**20, 2**30
 NOW = 1_800_000_000.0

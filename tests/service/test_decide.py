@@ -12,17 +12,10 @@ from hypothesis import given, settings
 from simrun.backends.base import Attempt, BackendStatus, Node, Phase
 from simrun.model.plan import TaskPlan
 from simrun.model.record import RunRecord, RunState, TaskState
-from simrun.service.decide import (
-    GONE,
-    Decision,
-    KeepAttempt,
-    Observe,
-    Settle,
-    View,
-    decide,
-    task_of,
-)
+from simrun.service.decide import decide
+from simrun.service.decision import GONE, Decision, KeepAttempt, Observe, Settle, View
 from simrun.service.states import MERGE_MARKER_GRACE_S
+from simrun.service.verdicts import task_of
 from tests.service.facts import (
     FIRST,
     GIB,
