@@ -24,7 +24,7 @@ from simrun.backends.kubernetes.listing import list_all
 from simrun.backends.kubernetes.podlogs import program_output
 from simrun.backends.kubernetes.reflector import Reflector, Resource, Timing
 from simrun.backends.kubernetes.reservation import Reservations
-from simrun.backends.kubernetes.session import KubeSession
+from simrun.backends.kubernetes.session import METADATA_LIST, KubeSession
 from simrun.backends.kubernetes.status import attempt_number, status_of
 from simrun.backends.kubernetes.tables import Hints, PodTable, WorkflowTable
 from simrun.base.errors import BackendUnavailable, Conflict
@@ -158,7 +158,7 @@ class KubernetesBackend:
         """Take a node for one run alone and give its name."""
         return await self._reservations.reserve(run)
 
-    async def release(self, node: str, run: str) -> None:
+    async def release(self, node: str | None, run: str) -> None:
         """Give a node back, if it is reserved for this run."""
         await self._reservations.release(node, run)
 
@@ -194,6 +194,10 @@ class KubernetesBackend:
                 yield run
         finally:
             self._listeners.discard(hints)
+
+    async def check(self) -> None:
+        """Ask for one workflow; raises what stands between us and any work."""
+        await self._kube.get(self._workflows_path, {"limit": "1"}, METADATA_LIST)
 
     async def synced(self) -> None:
         """Wait until everything that exists was seen once."""
@@ -269,12 +273,16 @@ class KubernetesBackend:
 async def open_backend(
     config: ClusterConfig, kubeconfig: Path | None = None, context: str | None = None
 ) -> AsyncIterator[Backend]:
-    """Connect to a cluster and follow it until left; raises BackendError when none is configured."""
-    async with (
-        await KubeSession.open(kubeconfig, context) as kube,
-        KubernetesBackend(config, kube) as backend,
-    ):
-        yield backend
+    """Connect to a cluster and follow it until left.
+
+    Asks it something first. Once open, a cluster that is away is waited for; one that was never there, that has no Argo, or
+    that lets us do nothing had better be told at once. Raises BackendError and BackendUnavailable.
+    """
+    async with await KubeSession.open(kubeconfig, context) as kube:
+        backend = KubernetesBackend(config, kube)
+        await backend.check()
+        async with backend:
+            yield backend
 
 
 def _has_ended(workflow: JsonObject) -> bool:

@@ -52,8 +52,16 @@ class Reservations:
             f"no node could be reserved for run {run}: all were taken just now"
         )
 
-    async def release(self, name: str, run: str) -> None:
-        """Give a node back if this run has it; a node that doesn't exist, or that another run has, is left alone."""
+    async def release(self, name: str | None, run: str) -> None:
+        """Give a node back if this run has it; a node that doesn't exist, or that another run has, is left alone.
+
+        None: every node that the run has.
+        """
+        if name is None:
+            for node in await list_all(self._kube, NODES):
+                if _holder(node) == run or _taints(node, run):
+                    await self.release(_name(node), run)
+            return
         for _ in range(_TRIES):
             try:
                 node = await self._kube.get(f"{NODES}/{name}")

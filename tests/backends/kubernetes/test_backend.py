@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from simrun.backends.base import Backend, Phase
 from simrun.backends.kubernetes import errors
-from simrun.backends.kubernetes.backend import KubernetesBackend
+from simrun.backends.kubernetes.backend import KubernetesBackend, open_backend
 from simrun.backends.kubernetes.reflector import Timing
 from simrun.backends.kubernetes.session import KubeSession
 from simrun.base.errors import BackendError, BackendUnavailable, Conflict
@@ -72,6 +74,39 @@ async def put_pod(server: FakeApi, uid: str, *args: Any, **values: Any) -> None:
 async def next_event(events: AsyncIterator[str]) -> str:
     async with asyncio.timeout(20):
         return await anext(events)
+
+
+# --- opening
+
+
+def kubeconfig(path: Path, server: str) -> Path:
+    content = {
+        "current-context": "one",
+        "contexts": [{"name": "one", "context": {"cluster": "one", "user": "one"}}],
+        "clusters": [{"name": "one", "cluster": {"server": server}}],
+        "users": [{"name": "one", "user": {"token": "secret"}}],
+    }
+    path.write_text(json.dumps(content))
+    return path
+
+
+async def test_a_backend_is_opened_from_a_kubeconfig(server: FakeApi, tmp_path: Path) -> None:
+    server.token = "Bearer secret"
+
+    async with open_backend(CONFIG, kubeconfig(tmp_path / "config", server.url)) as backend:
+        assert await submit(backend) == NAME
+
+
+async def test_a_cluster_that_is_not_there_is_told_before_anything_is_begun(
+    server: FakeApi, tmp_path: Path
+) -> None:
+    with pytest.raises(errors.Unreachable):
+        async with open_backend(CONFIG, kubeconfig(tmp_path / "config", "http://127.0.0.1:1")):
+            pass
+    server.fail(404, "404 page not found\n")
+    with pytest.raises(errors.UnknownResource, match="are Argo Workflows and Kueue installed"):
+        async with open_backend(CONFIG, kubeconfig(tmp_path / "config", server.url)):
+            pass
 
 
 # --- submit

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simrun.backends.kubernetes.podlogs import LONGEST, program_output
@@ -51,6 +51,7 @@ async def test_everything_else_passes_byte_for_byte(text: bytes) -> None:
 
 
 @given(cuts=st.lists(st.integers(0, 400), max_size=12))
+@settings(deadline=None)
 async def test_it_makes_no_difference_where_the_stream_is_cut(cuts: list[int]) -> None:
     text = FIRST + b"one\ntime=two\n" + LAST + b"\x80three" + LAST + LAST + b"time=four"
     places = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})

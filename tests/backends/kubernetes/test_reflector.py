@@ -210,17 +210,17 @@ async def test_silence_is_noticed_and_what_was_missed_is_found(
 
 
 async def test_bookmarks_keep_a_quiet_watch_alive(server: FakeApi, kube: KubeSession) -> None:
-    async with reflecting(kube, Timing(silence_s=1.0)) as (reflector, _):
+    async with reflecting(kube, Timing(silence_s=2.0)) as (reflector, _):
         await server.watched(1)
         for _ in range(6):
-            await asyncio.sleep(0.25)
+            await asyncio.sleep(0.4)
             await server.bookmark()
 
         assert reflector.statistics().failures == 0
         assert server.watches == 1
         age = reflector.statistics().age_s
         assert age is not None
-        assert age < 1
+        assert age < 2
 
 
 async def test_a_proxys_page_an_overload_and_a_refusal_are_waited_out(

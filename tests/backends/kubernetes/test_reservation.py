@@ -196,6 +196,19 @@ async def test_a_node_of_another_run_is_left_alone(
     assert reserved_for(server, "a") == ("r2", ["r2"])
 
 
+async def test_without_a_name_whatever_the_run_has_is_released(
+    server: FakeApi, reservations: Reservations, nodes: Any
+) -> None:
+    await nodes(a=node(), b=node())
+    mine = await reservations.reserve("r1")
+    others = await reservations.reserve("r2")
+
+    await reservations.release(None, "r1")
+
+    assert reserved_for(server, mine) == (None, [])
+    assert reserved_for(server, others) == ("r2", ["r2"])
+
+
 async def test_of_a_mixed_up_node_only_the_own_part_is_released(
     server: FakeApi, reservations: Reservations, nodes: Any
 ) -> None:
