@@ -22,7 +22,7 @@ class ScriptedWorkflow:
     """A workflow of the scripted backend; a test changes it through the backend."""
 
     run: str
-    round: int
+    fingerprint: str
     phase: Phase = Phase.RUNNING
     nodes: dict[str, Node] = field(default_factory=dict)
     stopped: bool = False
@@ -93,10 +93,12 @@ class ScriptedBackend:
         self._called("submit", name)
         there = self.workflows.get(name)
         if there is None:
-            self.workflows[name] = ScriptedWorkflow(run=record.id, round=record.round)
+            self.workflows[name] = ScriptedWorkflow(run=record.id, fingerprint=record.fingerprint)
             self._tell(record.id)
-        elif there.run != record.id:
-            raise Conflict(f"workflow {name} belongs to run {there.run}")
+        elif (there.run, there.fingerprint) != (record.id, record.fingerprint):
+            raise Conflict(
+                f"workflow {name} is another run's: {there.run} ({there.fingerprint[:12]})"
+            )
         return name
 
     async def status(self, name: str) -> BackendStatus | None:
@@ -146,11 +148,12 @@ class ScriptedBackend:
             raise BackendUnavailable(f"node0 is reserved for run {holder}")
         return "node0"
 
-    async def release(self, node: str, run: str) -> None:
+    async def release(self, node: str | None, run: str) -> None:
         """Give the node back if it is this run's."""
-        self._called("release", node)
-        if self.reserved.get(node) == run:
-            del self.reserved[node]
+        self._called("release", node or "whatever it has")
+        for name in [node] if node is not None else list(self.reserved):
+            if self.reserved.get(name) == run:
+                del self.reserved[name]
 
     async def logs(self, name: str, worker: str, attempt: int) -> AsyncIterator[bytes]:
         """Give what a test put into `output`."""
