@@ -104,8 +104,19 @@ def wait_before_retry(tries: Sequence[Try]) -> float:
 class Workflow:
     """The state of one workflow; changed only by the engine, on its loop."""
 
-    def __init__(self, name: str, run: str, uid: str, pods: Iterable[Pod], host: str = "") -> None:
+    def __init__(
+        self,
+        name: str,
+        run: str,
+        uid: str,
+        pods: Iterable[Pod],
+        *,
+        host: str = "",
+        fingerprint: str = "",
+    ) -> None:
         self.name, self.run, self.uid, self.host = name, run, uid, host
+        self.fingerprint = fingerprint
+        """Of the submission that it runs."""
         self.workers = {
             pod.worker: Worker(pod=pod, missing=len(set(pod.needs)), tries=[]) for pod in pods
         }

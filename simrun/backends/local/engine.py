@@ -177,13 +177,17 @@ class LocalBackend:
         if known is None:
             pods = self._pods(record, plans, types, self.config)
             uid = uuid.uuid4().hex
-            there = await in_thread(self._pool, self._state.create, name, record.id, uid, pods)
-            known = self._workflows.add(Workflow(name, record.id, there, pods, self.host))
+            there = await in_thread(self._pool, self._state.create, name, record, uid, pods)
+            known = self._workflows.add(
+                Workflow(
+                    name, record.id, there, pods, host=self.host, fingerprint=record.fingerprint
+                )
+            )
             self._changed(known)
             self._advance()
-        if known.run != record.id:
+        if (known.run, known.fingerprint) != (record.id, record.fingerprint):
             raise Conflict(
-                f"workflow {name} exists and belongs to run {known.run}, not {record.id}"
+                f"workflow {name} exists and belongs to run {known.run}, not {record.id} as it was submitted"
             )
         return name
 

@@ -44,7 +44,14 @@ class Registry:
 
     def _take_up(self, restored: Restored) -> None:
         stored = restored.workflow
-        workflow = Workflow(stored.name, stored.run, stored.uid, stored.pods, self._host)
+        workflow = Workflow(
+            stored.name,
+            stored.run,
+            stored.uid,
+            stored.pods,
+            host=self._host,
+            fingerprint=stored.fingerprint,
+        )
         for worker, outcomes in restored.outcomes.items():
             if worker in workflow.workers:
                 self._attempts.restore(workflow, worker, outcomes)

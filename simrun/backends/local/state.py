@@ -28,6 +28,7 @@ from simrun.backends.local import records
 from simrun.backends.local.config import network_file_system
 from simrun.backends.local.records import AttemptFiles, Exit, Start
 from simrun.base.errors import Conflict, InvalidInput, Locked
+from simrun.model.record import RunRecord
 from simrun.model.tasktype import SecretRef
 from simrun.pods import Pod
 from simrun.worker import files
@@ -55,6 +56,7 @@ class StoredWorkflow:
 
     name: str
     run: str
+    fingerprint: str
     uid: str
     pods: Sequence[Pod]
     stopped: bool = False
@@ -133,21 +135,24 @@ class EngineState:
         """Give the directory of a workflow."""
         return (self._ended if name in self._set_aside else self._workflows) / name
 
-    def create(self, name: str, run: str, uid: str, pods: Iterable[Pod]) -> str:
-        """Make a workflow exist; the uid of the one that is there then. Raises Conflict when that is another run's."""
+    def create(self, name: str, record: RunRecord, uid: str, pods: Iterable[Pod]) -> str:
+        """Make a workflow exist; the uid of the one that is there then. Raises Conflict when that is another submission's."""
         directory = self.directory(name)
         files.make_directory(directory)
         text = {
             "schema": SCHEMA,
-            "run": run,
+            "run": record.id,
+            "fingerprint": record.fingerprint,
             "uid": uid,
             "pods": [_pod_to_json(pod) for pod in pods],
         }
         if files.create(directory / "workflow.json", files.encode(text)):
             return uid
         there = files.read_json(directory / "workflow.json")
-        if there["run"] != run:
-            raise Conflict(f"workflow {name} exists and belongs to run {there['run']}, not {run}")
+        if (there["run"], there.get("fingerprint", "")) != (record.id, record.fingerprint):
+            raise Conflict(
+                f"workflow {name} exists and belongs to run {there['run']}, not {record.id} as it was submitted"
+            )
         return str(there["uid"])
 
     def read(self, name: str) -> StoredWorkflow | None:
@@ -163,6 +168,7 @@ class EngineState:
         return StoredWorkflow(
             name=name,
             run=value["run"],
+            fingerprint=value.get("fingerprint", ""),
             uid=value["uid"],
             pods=pods,
             stopped="stopped" in names,
