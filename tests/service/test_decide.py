@@ -707,7 +707,7 @@ def comparable(record: RunRecord) -> RunRecord:
     )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(told=tellings())
 def test_looks_that_come_late_twice_or_in_another_order_end_in_the_same_record(
     told: tuple[View, list[View]],
@@ -726,7 +726,7 @@ def test_looks_that_come_late_twice_or_in_another_order_end_in_the_same_record(
         assert comparable(step_by_step).model_dump() == comparable(at_once).model_dump()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(told=tellings())
 def test_every_decision_is_stable_and_a_terminal_one_is_final(
     told: tuple[View, list[View]],

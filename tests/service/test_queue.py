@@ -221,7 +221,7 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 TestQueueMachine = QueueMachine.TestCase
-TestQueueMachine.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestQueueMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
 # --- the rules by name ---------------------------------------------------------------------------------------------------
