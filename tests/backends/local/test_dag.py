@@ -16,7 +16,7 @@ def pod(worker, *needs, **other):
 
 
 def workflow(*pods):
-    return Workflow("w", "run", "uid", pods, "here")
+    return Workflow("w", "run", "uid", pods, host="here")
 
 
 def exited(code, reason="error", **other):
