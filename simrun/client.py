@@ -75,19 +75,19 @@ class AsyncClient:
 
     async def server(self) -> dict[str, Any]:
         """Give what the server says of itself: {simrun, store, host, pid}."""
-        return dict(await self._call("GET", "/api/v1/server"))
+        return self._object(await self._call("GET", "/api/v1/server"))
 
     async def run(self, run_id: str) -> RunRecord:
         """Give the record of a run. Raises NotFound."""
         return self._record(await self._call("GET", f"/api/v1/runs/{run_id}"))
 
     async def runs(
-        self, *, limit: int = 50, cursor: str | None = None, state: str = ""
+        self, *, limit: int = 50, cursor: str | None = None, state: str = "", sort: str = "id"
     ) -> dict[str, Any]:
-        """Give a page of runs, newest first: {runs, cursor}."""
-        query = {"limit": str(limit), "state": state, "cursor": cursor or ""}
+        """Give a page of runs, highest id first: {runs, cursor}. `sort="created"`: the newest, which are one page only."""
+        query = {"limit": str(limit), "state": state, "cursor": cursor or "", "sort": sort}
         given = {key: value for key, value in query.items() if value}
-        return dict(await self._call("GET", "/api/v1/runs", params=given))
+        return self._object(await self._call("GET", "/api/v1/runs", params=given))
 
     async def cancel(self, run_id: str, *, now: bool = False) -> RunRecord:
         """Cancel a run, or give the one that has ended as it is. `now`: kill its workers without their grace."""
@@ -101,7 +101,7 @@ class AsyncClient:
 
     async def progress(self, run_id: str) -> dict[str, Any]:
         """Give how far a run is."""
-        return dict(await self._call("GET", f"/api/v1/runs/{run_id}/progress"))
+        return self._object(await self._call("GET", f"/api/v1/runs/{run_id}/progress"))
 
     async def events(self, run_id: str) -> AsyncIterator[dict[str, Any]]:
         """Yield how far a run is at each change until it has ended; a connection that is cut is made again."""
@@ -161,6 +161,11 @@ class AsyncClient:
         if self._http is None:
             raise RuntimeError("use the client as `async with AsyncClient(url) as client`")
         return self._http
+
+    def _object(self, body: Any) -> dict[str, Any]:
+        if not isinstance(body, dict):
+            raise Unreachable(f"{self.url}: answers what is no answer of simrun")
+        return body
 
     def _record(self, body: Any) -> RunRecord:
         try:
@@ -223,6 +228,8 @@ async def _check(answer: aiohttp.ClientResponse) -> None:
 
 
 def _text(error: BaseException) -> str:
+    if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno:
+        return f"can't connect: {os.strerror(error.os_error.errno)}"
     return str(error) or type(error).__name__
 
 

@@ -1,17 +1,18 @@
-"""Following a run from the terminal that started it, and what Ctrl-C does meanwhile.
+"""Following a run from a terminal, and what Ctrl-C does meanwhile.
 
-The first Ctrl-C cancels the run and waits for its workers to end, the second has them killed, the third leaves at once. SIGTERM
-and SIGHUP (the terminal was closed) count as Ctrl-C: a foreground run ends its own workers, however it is asked to go.
+Of a run of this process the first Ctrl-C cancels it and waits for its workers to end, the second has them killed, the third leaves at once.
+SIGTERM and SIGHUP (the terminal was closed) count as Ctrl-C: a foreground run ends its own workers, however it is asked to go. A run that a
+server follows goes on without whoever looks on: there the first one leaves.
 """
 
 from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from simrun.base.errors import SimrunError
 from simrun.cli.display import Display
@@ -28,8 +29,9 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class Session(Protocol):
     """What follows a run here needs of whoever runs it."""
 
-    async def submit(self, submission: Submission, base: Path, run_id: str | None) -> str:
-        """Make the run exist, start it, and give its id; `base` is the directory of the workflow file."""
+    @property
+    def detaches(self) -> bool:
+        """Whether the run goes on when this session is left, so that Ctrl-C leaves it and cancels nothing."""
         ...
 
     def updates(self, run_id: str) -> AsyncIterator[RunView]:
@@ -45,14 +47,30 @@ class Session(Protocol):
         ...
 
 
-OpenSession = Callable[[], AbstractAsyncContextManager[Session]]
+class RunSession(Session, Protocol):
+    """A session that takes a run."""
+
+    async def submit(self, submission: Submission, base: Path, run_id: str | None) -> str:
+        """Make the run exist, start it, and give its id; `base` is the directory of the workflow file."""
+        ...
+
+
+S = TypeVar("S", bound=Session)
+
+OpenSession = Callable[[Display], AbstractAsyncContextManager[S]]
+"""Opens a session; what that waits for is told on the display."""
+Begin = Callable[[S], Awaitable[str]]
+"""Makes a run, or finds one, and gives its id."""
 
 
 class Left(Exception):  # noqa: N818 - no error: the user went away
-    """Raised when the user would not wait any longer. `run_id` is None when nothing was submitted."""
+    """Raised when the user would not wait any longer. `run_id` is None when no run was begun.
 
-    def __init__(self, run_id: str | None) -> None:
-        self.run_id = run_id
+    `session` is the one that was left, where it is one that goes on.
+    """
+
+    def __init__(self, run_id: str | None, session: Session | None = None) -> None:
+        self.run_id, self.session = run_id, session
         super().__init__(run_id)
 
 
@@ -67,14 +85,15 @@ class Interrupts:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Take the signals over for as long as this lasts."""
+        """Take the signals over for as long as this lasts; not those that nohup or a shell has this process ignore."""
         loop = asyncio.get_running_loop()
-        for number in SIGNALS:
+        numbers = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+        for number in numbers:
             loop.add_signal_handler(number, self.press)
         try:
             yield
         finally:
-            for number in SIGNALS:
+            for number in numbers:
                 loop.remove_signal_handler(number)
 
     @property
@@ -103,30 +122,34 @@ class Interrupts:
 
 
 async def follow(
-    open_session: OpenSession,
-    submission: Submission,
-    base: Path,
-    run_id: str | None,
+    open_session: OpenSession[S],
+    begin: Begin[S],
     display: Display,
     *,
     kill_wait_s: float = KILL_WAIT_S,
 ) -> RunRecord:
-    """Submit a workflow, show the run until it has ended, and give its last record. Raises Left, SimrunError."""
+    """Begin a run, show it until it has ended, and give its last record. Raises Left, SimrunError."""
     interrupts = Interrupts(patience=1)
-    submitted: str | None = None
+    begun: str | None = None
+    left: Session | None = None
     record: RunRecord | None = None
     with interrupts.installed():
         try:
             async with asyncio.TaskGroup() as group:
-                async with open_session() as session:
+                async with open_session(display) as session:
+                    if session.detaches:
+                        left = session
+                        begun = await begin(session)
+                        await _watch(session, begun, display)
+                        return await session.record(begun)
                     # From here on a run may exist: the first Ctrl-C cancels it, as soon as its id is known
                     interrupts.patience = 3
-                    submitted = await session.submit(submission, base, run_id)
+                    begun = await begin(session)
                     ending = group.create_task(
-                        _end_on_interrupt(session, submitted, interrupts, display, kill_wait_s)
+                        _end_on_interrupt(session, begun, interrupts, display, kill_wait_s)
                     )
-                    await _watch(session, submitted, display)
-                    record = await session.record(submitted)
+                    await _watch(session, begun, display)
+                    record = await session.record(begun)
                     if interrupts.count == 0:  # the run is over, nothing is left to cancel
                         ending.cancel()
                         interrupts.patience = 1
@@ -138,7 +161,7 @@ async def follow(
                 raise
             if record is not None:
                 return record
-            raise Left(submitted) from None
+            raise Left(begun, left) from None
         except BaseExceptionGroup as group:
             raise _single(group) from None
 

@@ -1,64 +1,93 @@
-"""What runs a run for `simrun run`: a session of this process, with the backend that the options name."""
+"""What runs a run for `simrun run`, and all runs for `simrun serve`: a session of this process, with the backend that the options name."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import asyncio
+from collections.abc import AsyncIterator, Set
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from simrun.base import ids
 from simrun.base.clock import Clock, SystemClock
-from simrun.base.errors import InvalidInput, Problem
-from simrun.cli.view import RunView, TaskView
+from simrun.base.errors import InvalidInput, Locked, Problem
+from simrun.cli.attached import OpenSession, RunSession
+from simrun.cli.holder import LOOK_S, await_turn
+from simrun.cli.progress import view_of
+from simrun.cli.remote import RemoteSession
+from simrun.cli.view import RunView
+from simrun.client import AsyncClient
 from simrun.model.cluster import ClusterConfig
 from simrun.model.load import load_settings
 from simrun.model.record import RunRecord
 from simrun.model.workflow import Submission
 from simrun.service.attachments import attachments_of
-from simrun.service.progress import RunProgress, TaskProgress
+from simrun.service.session import BackendFactory, open_session
 from simrun.service.session import Session as ServiceSession
-from simrun.service.session import open_session
 
 if TYPE_CHECKING:
-    from simrun.cli.attached import OpenSession
-    from simrun.cli.run import RunOptions
+    from simrun.cli.display import Display
+    from simrun.cli.options import BackendOptions
 
 
-def session_opener(options: RunOptions) -> OpenSession:
-    """Give what opens a session for these options. Raises InvalidInput for a cluster file that is wrong."""
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where workers run: what makes the backend, and whom the directories of runs are given to (uid, gid)."""
+
+    backend: BackendFactory
+    owner: tuple[int, int] | None = None
+
+
+def place_of(options: BackendOptions, store: Path, *, ends: Set[str] = frozenset()) -> Place:
+    """Give the place that the options name.
+
+    `ends` are the runs whose local workers end with this process; it may grow. Raises InvalidInput for a cluster file that is wrong.
+    """
     if options.backend == "kubernetes":
-        return _on_kubernetes(options, cluster_config(options.cluster))
-    return _on_this_machine(options)
-
-
-def _on_this_machine(options: RunOptions) -> OpenSession:
+        return _kubernetes(options)
     from simrun.backends.local.config import LocalConfig
     from simrun.backends.local.engine import LocalBackend
 
     bounds = {"cpus": options.cpus, "memory": options.memory}
     given = {name: bound for name, bound in bounds.items() if bound is not None}
-    config = LocalConfig.for_store(options.store, **given)
-
-    @asynccontextmanager
-    async def opened() -> AsyncIterator[EngineSession]:
-        backend = LocalBackend(config, end_attempts=True)
-        async with open_session(options.store, lambda _store, _pool: backend) as session:
-            yield EngineSession(session)
-
-    return opened
+    config = LocalConfig.for_store(store, **given)
+    return Place(lambda _store, _pool: LocalBackend(config, end_attempts=ends))
 
 
-def _on_kubernetes(options: RunOptions, config: ClusterConfig) -> OpenSession:
+def _kubernetes(options: BackendOptions) -> Place:
     from simrun.backends.kubernetes.backend import open_backend
 
+    config = cluster_config(options.cluster)
+    return Place(lambda _store, _pool: open_backend(config, options.kubeconfig), _owner(config))
+
+
+def session_opener(options: BackendOptions, store: Path) -> OpenSession[RunSession]:
+    """Give what opens a session over a store: one of this process, or of the server that holds the store.
+
+    Beside a foreground `run` it waits for that one's end. Raises InvalidInput for a cluster file that is wrong.
+    """
+    own: set[str] = set()
+    place = place_of(options, store, ends=own)
+
     @asynccontextmanager
-    async def opened() -> AsyncIterator[EngineSession]:
-        async with open_session(
-            options.store,
-            lambda _store, _pool: open_backend(config, options.kubeconfig),
-            owner=_owner(config),
-        ) as session:
-            yield EngineSession(session)
+    async def opened(display: Display) -> AsyncIterator[RunSession]:
+        async with AsyncExitStack() as stack:
+            while (server := await await_turn(store, display)) is None:
+                opening = open_session(store, place.backend, owner=place.owner)
+                try:
+                    session = await stack.enter_async_context(opening)
+                except (
+                    Locked
+                ) as error:  # somebody was quicker, or another engine has not let go yet
+                    display.notice(f"waits: {error}")
+                    await asyncio.sleep(LOOK_S)
+                else:
+                    yield EngineSession(session, own)
+                    return
+            display.notice(f"the store is served at {server.url}; the run is handed over")
+            client = await stack.enter_async_context(AsyncClient(server.url))
+            yield RemoteSession(client, server)
 
     return opened
 
@@ -84,15 +113,19 @@ def _owner(config: ClusterConfig) -> tuple[int, int] | None:
 
 
 class EngineSession:
-    """A session of this process, as `attached.follow` wants it."""
+    """A session of this process. `own` is told the runs that end with it."""
 
-    def __init__(self, session: ServiceSession, clock: Clock | None = None) -> None:
-        self._session = session
+    detaches = False
+
+    def __init__(self, session: ServiceSession, own: set[str], clock: Clock | None = None) -> None:
+        self._session, self._own = session, own
         self._clock = clock or SystemClock()
 
     async def submit(self, submission: Submission, base: Path, run_id: str | None) -> str:
         """Make the run exist and start it."""
         attachments = await self._session.in_pool(attachments_of, submission, base)
+        run_id = run_id or ids.new_run_id(self._clock.wall())
+        self._own.add(run_id)
         return await self._session.submit(submission, attachments, run_id)
 
     async def updates(self, run_id: str) -> AsyncIterator[RunView]:
@@ -107,34 +140,3 @@ class EngineSession:
     async def record(self, run_id: str) -> RunRecord:
         """Give the record of the run."""
         return await self._session.record(run_id)
-
-
-def view_of(progress: RunProgress, now: float) -> RunView:
-    """Give what is shown of a run's progress."""
-    return RunView(
-        run=progress.run,
-        name=progress.name,
-        state=str(progress.state),
-        message=progress.message or "",
-        seconds=_since(progress.started, progress.ended, now),
-        tasks=tuple(_task_view(task, now) for task in progress.tasks),
-    )
-
-
-def _task_view(task: TaskProgress, now: float) -> TaskView:
-    return TaskView(
-        id=task.task,
-        state=str(task.state),
-        split=task.split,
-        done=task.done,
-        total=task.total,
-        running=task.running,
-        retried=task.retried,
-        failed=task.failed,
-        message=task.message,
-        seconds=_since(task.started, task.ended if task.state.final else None, now),
-    )
-
-
-def _since(started: float | None, ended: float | None, now: float) -> float | None:
-    return None if started is None else max(0.0, (ended or now) - started)

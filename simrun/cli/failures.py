@@ -1,6 +1,6 @@
 """Errors at the edge of the command line: what is printed, and the exit code.
 
-0 succeeded, 1 failed, 2 wrong usage or input, 3 cancelled, 6 not found. What simrun raises on purpose is a text for a person (or a JSON object
+0 succeeded, 1 failed, 2 wrong usage or input, 3 cancelled, 4 waited long enough, 5 no server, 6 not found, 130 left. What simrun raises on purpose is a text for a person (or a JSON object
 for a program); everything else is a bug and shows its traceback.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import IO
 
-from simrun.base.errors import InvalidInput, NotFound, Problem, SimrunError
+from simrun.base.errors import InvalidInput, NotFound, Problem, SimrunError, Unreachable
 from simrun.cli.formatting import clean
 
 SHOWN_PROBLEMS = 50
@@ -26,13 +26,18 @@ class ExitCode(IntEnum):
     FAILED = 1
     USAGE = 2
     CANCELLED = 3
+    TIMED_OUT = 4
+    UNREACHABLE = 5
     NOT_FOUND = 6
+    DETACHED = 130
 
 
 def exit_code(error: SimrunError) -> ExitCode:
     """Give the exit code of an error."""
     if isinstance(error, InvalidInput):
         return ExitCode.USAGE
+    if isinstance(error, Unreachable):
+        return ExitCode.UNREACHABLE
     return ExitCode.NOT_FOUND if isinstance(error, NotFound) else ExitCode.FAILED
 
 

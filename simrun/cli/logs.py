@@ -1,28 +1,32 @@
-"""`simrun logs`: what workers printed, byte for byte."""
+"""`simrun logs`: what workers printed, byte for byte, and what they go on to print."""
 
 from __future__ import annotations
 
 import os
-import re
 import sys
-from typing import TYPE_CHECKING, BinaryIO
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from simrun.cli.options import store_option, store_path
+from simrun.cli.options import SERVER_VARIABLE, server_option, store_path
 
 if TYPE_CHECKING:
+    from simrun.cli.remote import RemoteSession
     from simrun.model.record import RunRecord
+    from simrun.store.logs import Log, LogReader
     from simrun.store.runs import RunStore
 
-CHUNK = 1 << 20
-_LOG = re.compile(r"(?P<worker>.+)-(?P<attempt>[0-9]+)\.log")
+LOOK_S = 0.3
 
 
 @click.command("logs", short_help="Print the output of a task's workers.")
 @click.argument("run")
 @click.argument("target", metavar="TASK[/WORKER]")
-@store_option
+@server_option
+@click.option("-f", "--follow", is_flag=True, help="Print what comes, until the task has ended.")
 @click.option(
     "--attempt",
     metavar="N|all",
@@ -32,108 +36,151 @@ _LOG = re.compile(r"(?P<worker>.+)-(?P<attempt>[0-9]+)\.log")
 @click.option(
     "--tail", "lines", type=click.IntRange(min=0), metavar="LINES", help="Only the last lines."
 )
-def command(run: str, target: str, store: str | None, attempt: str, lines: int | None) -> None:
+def command(*, target: str, server: str | None, store: str | None, **others: object) -> None:
     """Print what the workers of a task wrote to stdout and stderr.
 
     RUN is an id, the beginning of one, or @latest. WORKER is a name such as sweep-w2, or w2 alone; without it all workers of the task
-    are printed, each under a line with its name. The bytes are those the simulation wrote.
+    are printed, each under a line with its name. The bytes are those the simulation wrote. They are read from the store, by a server
+    where one is named.
     """
+    task, _, worker = target.partition("/")
+    wanted = _Wanted(task=task, worker=worker or None, **others)  # type: ignore[arg-type]  # click has checked them
+    if server or (not store and os.environ.get(SERVER_VARIABLE)):
+        from simrun.cli import remote
+
+        async def printed(session: RemoteSession) -> None:
+            await _of_server(session, wanted)
+
+        remote.call(remote.opener(server, store), printed)
+    else:
+        _of_store(store_path(store), wanted)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """What was asked for. Raises UsageError for an attempt that is none."""
+
+    run: str
+    task: str
+    worker: str | None
+    attempt: str
+    lines: int | None
+    follow: bool
+
+    def __post_init__(self) -> None:
+        text = self.attempt
+        if text not in ("last", "all") and not (text.isascii() and text.isdigit()):
+            raise click.UsageError(f"--attempt takes a number or all, not {text!r}")
+
+
+def _of_store(root: Path, wanted: _Wanted) -> None:
     from simrun.cli.records import find_run, find_task, store_at
+    from simrun.store.logs import LogReader, check_logs, logs_of
 
-    if attempt not in ("last", "all") and not attempt.isdigit():
-        raise click.UsageError(f"--attempt takes a number or all, not {attempt!r}")
-    runs = store_at(store_path(store))
-    record = find_run(runs, run)
-    task_name, _, worker = target.partition("/")
-    task = find_task(record, task_name)
-    names = _chosen(_logs(runs, record, task), task, worker, attempt)
-    for number, name in enumerate(names):
-        if len(names) > 1:
-            before = "\n" if number else ""
-            click.echo(f"{before}==> {name.removesuffix('.log')} <==", err=True)
-        _print(runs, record, task, name, lines)
-
-
-def _logs(store: RunStore, record: RunRecord, task: str) -> list[tuple[str, int, str]]:
-    """Give worker, attempt and name of every log of a task, in order."""
-    from simrun.worker import files
-
-    names = files.listing(store.layout.run(record.id).task(task).logs)
-    found = [
-        (match["worker"], int(match["attempt"]), name)
-        for name in names
-        if (match := _LOG.fullmatch(name))
-    ]
-    return sorted(found, key=lambda item: (len(item[0]), item[0], item[1]))
+    store = store_at(root)
+    record = find_run(store, wanted.run)
+    task = find_task(record, wanted.task)
+    reader = LogReader(
+        store,
+        record.id,
+        task,
+        worker=wanted.worker,
+        attempt=wanted.attempt,
+        lines=wanted.lines,
+    )
+    printer = _Printer()
+    if wanted.follow:
+        _follow(store, record, task, reader, printer)
+    chosen = _chosen(logs_of(store, record.id, task), wanted)
+    if not wanted.follow:
+        check_logs(store, record.id, task, chosen)
+        printer.named = len(chosen) > 1
+        printer.print(reader)
 
 
-def _chosen(logs: list[tuple[str, int, str]], task: str, worker: str, attempt: str) -> list[str]:
-    """Choose logs by what was asked for. Only names that were listed are ever opened. Raises NotFound."""
+def _chosen(logs: list[Log], wanted: _Wanted) -> list[Log]:
+    """Choose logs by what was asked for. Raises NotFound that says what there is."""
     from simrun.base.errors import NotFound
     from simrun.model.faults import listed
+    from simrun.store.logs import of_attempt
 
+    task, worker, attempt = wanted.task, wanted.worker, wanted.attempt
     if worker:
-        workers = dict.fromkeys(name for name, _, _ in logs)
-        logs = [item for item in logs if item[0] in (worker, f"{task}-{worker}")]
+        workers = dict.fromkeys(log.worker for log in logs)
+        logs = [log for log in logs if log.worker in (worker, f"{task}-{worker}")]
         if not logs:
             known = f"there are logs of {listed(workers)}" if workers else "there are no logs yet"
             raise NotFound(f"no log of a worker {worker!r} of task {task!r}; {known}")
     if not logs:
         raise NotFound(f"task {task!r} has no logs yet")
-    if attempt == "last":
-        return list({name: file for name, _, file in logs}.values())
-    chosen = [file for _, number, file in logs if attempt == "all" or number == int(attempt)]
+    chosen = of_attempt(logs, attempt)
     if not chosen:
-        raise NotFound(
-            f"no log of attempt {attempt}; there are {listed({str(n) for _, n, _ in logs})}"
-        )
+        known = listed({str(log.attempt) for log in logs})
+        raise NotFound(f"no log of attempt {attempt}; there are {known}")
     return chosen
 
 
-def last_lines(store: RunStore, run_id: str, task: str, attempt_name: str, lines: int) -> list[str]:
-    """Give the last lines of an attempt's log as text; none where there is no log."""
+class _Printer:
+    """Prints pieces of logs; where they are of several, a line on stderr says whose the next bytes are."""
+
+    def __init__(self) -> None:
+        self.named = False
+        self.printed = False
+        self._last: Log | None = None
+
+    def print(self, reader: LogReader) -> None:
+        """Print what has come."""
+        for log, piece in reader.read():
+            if log != self._last and (self.named or self._last is not None):
+                sys.stdout.buffer.flush()
+                before = "\n" if self._last is not None else ""
+                click.echo(f"{before}==> {log.name} <==", err=True)
+            self._last, self.printed = log, True
+            sys.stdout.buffer.write(piece)
+        sys.stdout.buffer.flush()
+
+
+def _follow(
+    runs: RunStore, record: RunRecord, task: str, reader: LogReader, printer: _Printer
+) -> None:
+    """Print what is there and what comes, until the task has ended."""
+    from simrun.store.lock import StoreLock
+
+    lock = StoreLock(runs.layout.root)
+    warned = False
+    while True:
+        # Asked before the look, so that what was written before the end is printed
+        ended = record.tasks[task].final and not record.pending_logs
+        printer.print(reader)
+        if ended:
+            return
+        if not warned and not lock.taken():
+            root = runs.layout.root
+            click.echo(
+                f"nobody follows run {record.id} now; `simrun serve --store {root}` does", err=True
+            )
+            warned = True
+        time.sleep(LOOK_S)
+        record = runs.read(record.id)
+
+
+async def _of_server(session: RemoteSession, wanted: _Wanted) -> None:
     from simrun.base.errors import NotFound
-    from simrun.store.files import open_beneath
+    from simrun.cli import remote
 
-    root = store.layout.run(run_id).root
-    try:
-        fd = open_beneath(root, "tasks", task, "logs", f"{attempt_name}.log")
-    except NotFound:
-        return []
-    with os.fdopen(fd, "rb") as file:
-        file.seek(_start_of_tail(file, lines))
-        return file.read(CHUNK).decode(errors="replace").splitlines()
-
-
-def _print(store: RunStore, record: RunRecord, task: str, name: str, lines: int | None) -> None:
-    from simrun.store.files import open_beneath
-
-    root = store.layout.run(record.id).root
-    with os.fdopen(open_beneath(root, "tasks", task, "logs", name), "rb") as file:
-        if lines is not None:
-            file.seek(_start_of_tail(file, lines))
-        out = sys.stdout.buffer
-        while chunk := file.read(CHUNK):
-            out.write(chunk)
-        out.flush()
-
-
-def _start_of_tail(file: BinaryIO, lines: int) -> int:
-    """Give where the last `lines` lines begin, reading from the end so that a long log costs no more than a short one."""
-    end = file.seek(0, os.SEEK_END)
-    if lines == 0:
-        return end
-    position = end
-    while position > 0:
-        size = min(CHUNK, position)
-        position -= size
-        file.seek(position)
-        chunk = file.read(size)
-        if position + size == end and chunk.endswith(b"\n"):
-            chunk = chunk[:-1]  # the end of the last line begins no other
-        while (newline := chunk.rfind(b"\n")) >= 0:
-            lines -= 1
-            if lines == 0:
-                return position + newline + 1
-            chunk = chunk[:newline]
-    return 0
+    record = await remote.find_run(session.client, wanted.run)
+    pieces = session.client.logs(
+        record.id,
+        wanted.task,
+        worker=wanted.worker,
+        attempt=wanted.attempt,
+        follow=wanted.follow,
+        lines=wanted.lines,
+    )
+    printed = False
+    async for piece in pieces:
+        sys.stdout.buffer.write(piece)
+        sys.stdout.buffer.flush()
+        printed = True
+    if not printed and wanted.worker is not None:
+        raise NotFound(f"no log of a worker {wanted.worker!r} of task {wanted.task!r}")

@@ -15,6 +15,12 @@ import click
 
 COMMANDS = {
     "run": "Run a workflow file and follow it to its end.",
+    "serve": "Follow runs until it is stopped, for whoever submits them.",
+    "submit": "Hand a run over to a server, and leave it there.",
+    "watch": "Show a run on a server until it has ended.",
+    "wait": "Wait for the end of a run on a server.",
+    "cancel": "Cancel a run on a server.",
+    "retry": "Do what failed of a run again.",
     "validate": "Check a workflow file, all of it, without running anything.",
     "types": "Show the task types of a workflow file.",
     "init": "Write a small example workflow to start from.",
@@ -119,8 +125,10 @@ def cli() -> None:
     simrun init demo && cd demo    an example to start from
     simrun validate workflow.yaml  is the file right?
     simrun run workflow.yaml       run it, and see where its output is
+    simrun serve                   follow runs in the background: submit, watch, cancel, retry
 
-    Exit codes: 0 succeeded, 1 failed, 2 wrong usage or input, 3 cancelled, 6 not found.
+    Exit codes: 0 succeeded, 1 failed, 2 wrong usage or input, 3 cancelled, 4 waited long enough,
+    5 no server, 6 not found, 130 left with Ctrl-C.
     """
 
 

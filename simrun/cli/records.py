@@ -29,7 +29,7 @@ def find_run(store: RunStore, text: str) -> RunRecord:
     if text in known:
         return store.read(text)
     if text == LATEST:
-        for run_id in known:
+        for run_id in sorted(known, key=lambda run_id: _created(store, run_id), reverse=True):
             try:
                 return store.read(run_id)
             except NotFound:
@@ -44,6 +44,14 @@ def find_run(store: RunStore, text: str) -> RunRecord:
         )
     near = Nearest(known).remedy(text)
     raise NotFound(f"no run {text!r} in {store.layout.root}" + (f"; {near}" if near else ""))
+
+
+def _created(store: RunStore, run_id: str) -> tuple[int, str]:
+    """Give what puts runs in the order of their creation: their submissions are written once, their records again and again."""
+    try:
+        return store.layout.run(run_id).submission.stat().st_mtime_ns, run_id
+    except OSError:
+        return 0, run_id
 
 
 def find_task(record: RunRecord, text: str) -> str:

@@ -9,7 +9,6 @@ import click
 
 from simrun.cli.formatting import as_json, clean, cut, duration, table
 from simrun.cli.listing import time_text, took
-from simrun.cli.logs import last_lines
 from simrun.cli.options import output_option, store_option, store_path
 
 if TYPE_CHECKING:
@@ -152,12 +151,17 @@ def _attempt_table(attempts: list[AttemptUse]) -> str:
     return table(heads, rows, right=(1, 3, 5, 6))
 
 
+def failure_line(record: RunRecord) -> str:
+    """Give why a run failed, as far as its record knows."""
+    return f"error: run {record.id} failed: {clean(record.message or 'no reason was recorded')}"
+
+
 def failure_lines(store: RunStore, record: RunRecord, most: int = 3) -> list[str]:
     """Give why a run failed: its message, the last lines of the first failed tasks, and what to type to see more."""
     from simrun.cli import report
-    from simrun.worker.protocol import attempt_name
+    from simrun.store.logs import Log, last_lines
 
-    lines = [f"error: run {record.id} failed: {clean(record.message or 'no reason was recorded')}"]
+    lines = [failure_line(record)]
     failed = [task for task, state in record.tasks.items() if state == "failed"]
     for task in failed[:most]:
         attempts = report.attempts_of(store, record.id, task)
@@ -166,8 +170,8 @@ def failure_lines(store: RunStore, record: RunRecord, most: int = 3) -> list[str
             last = max(bad, key=lambda use: use.ended or 0)
             lines += trouble(last)
             if not last.tail:  # a bare command has nobody to report its last words
-                name = attempt_name(last.worker, last.attempt)
-                words = last_lines(store, record.id, task, name, LAST_LINES)
+                log = Log(last.worker, last.attempt)
+                words = last_lines(store, record.id, task, log, LAST_LINES)
                 lines += [f"  | {cut(clean(line), 200)}" for line in words]
         lines.append(f"  simrun logs {record.id} {task} --store {store.layout.root}")
     if len(failed) > most:

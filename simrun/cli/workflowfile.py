@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from simrun.base import ids
 from simrun.base.errors import InvalidInput, NotFound, Problem
 from simrun.model import yamlreader
 from simrun.model.faults import Fault, Nearest
 from simrun.model.load import LocalFile, WorkflowFile, load
+from simrun.model.workflow import Submission
 from simrun.worker import tables
 
 TABLE_BYTES = 16 * 2**20
@@ -56,6 +58,27 @@ def read_workflow(
     if faults:
         raise InvalidInput([loaded.problem(fault) for fault in dict.fromkeys(faults)])
     return loaded
+
+
+def submission_of(
+    loaded: WorkflowFile, *, group: str | None, name: str | None, run_id: str | None
+) -> Submission:
+    """Give the submission of a file, with what the command line says over the file's own `run:`.
+
+    Raises InvalidInput that names the option; `run_id` is only checked.
+    """
+    problems = []
+    if group is not None and (problem := ids.group_problem(group)):
+        problems.append(Problem("--group", problem, repr(group)))
+    if run_id is not None and (problem := ids.run_id_problem(run_id)):
+        problems.append(Problem("--id", problem, repr(run_id)))
+    if problems:
+        raise InvalidInput(problems)
+    given = {"group": group, "name": name}
+    request = loaded.request.model_copy(
+        update={key: value for key, value in given.items() if value is not None}
+    )
+    return loaded.submission.model_copy(update={"request": request})
 
 
 def parse_params(texts: Sequence[str]) -> dict[str, dict[str, Any]]:

@@ -37,6 +37,7 @@ CREATE TABLE IF NOT EXISTS runs (
 CREATE INDEX IF NOT EXISTS runs_live ON runs (id) WHERE live = 1;
 CREATE INDEX IF NOT EXISTS runs_group ON runs (grp, id);
 CREATE INDEX IF NOT EXISTS runs_state ON runs (state, id);
+CREATE INDEX IF NOT EXISTS runs_created ON runs (created, id);
 """
 _VERSION = 1
 _BATCH = 1000
@@ -95,20 +96,33 @@ def file_system_of(path: Path) -> str:
     return kind
 
 
+@contextlib.contextmanager
+def _opening(path: Path) -> Iterator[None]:
+    """Turn the errors of a file that can't be made into one with the remedy."""
+    try:
+        yield
+    except (OSError, sqlite3.Error) as error:
+        raise UnsupportedStore(
+            f"{path}: the index can't be opened: {error}; name another file with --index FILE"
+        ) from error
+
+
 class RunIndex:
     """Rows about runs in an SQLite file. Blocking; safe to use from several threads, one at a time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
+        with _opening(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
         kind = file_system_of(path.parent)
         if kind in _NETWORK:
             raise UnsupportedStore(
                 f"{path}: the index must not be on a network file system ({kind}); "
-                "name a directory on a local disk with --index DIR"
+                "name a file on a local disk with --index FILE"
             )
         self._lock = threading.Lock()
-        self._db = self._open()
+        with _opening(path):
+            self._db = self._open()
 
     def _open(self) -> sqlite3.Connection:
         try:
@@ -197,8 +211,9 @@ class RunIndex:
         before: str | None = None,
         states: Iterable[str] = (),
         group: str | None = None,
+        by_time: bool = False,
     ) -> list[IndexRow]:
-        """Give up to `limit` rows, newest id first, those with an id before `before`."""
+        """Give up to `limit` rows, highest id first, those with an id before `before`; `by_time`: the newest first."""
         where, values = ["1"], []  # type: tuple[list[str], list[Any]]
         if before is not None:
             where.append("id < ?")
@@ -209,7 +224,8 @@ class RunIndex:
         if group is not None:
             where.append("grp = ?")
             values.append(group)
-        query = f"SELECT * FROM runs WHERE {' AND '.join(where)} ORDER BY id DESC LIMIT ?"
+        order = "created DESC, id DESC" if by_time else "id DESC"
+        query = f"SELECT * FROM runs WHERE {' AND '.join(where)} ORDER BY {order} LIMIT ?"
         with self._lock:
             found = self._db.execute(query, [*values, limit]).fetchall()
         return [_row(item) for item in found]

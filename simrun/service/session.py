@@ -137,14 +137,20 @@ class Session:
                     await self._changes.wait()
 
     async def rows(
-        self, *, limit: int, before: str | None, states: Sequence[str], group: str | None
+        self,
+        *,
+        limit: int,
+        before: str | None,
+        states: Sequence[str],
+        group: str | None,
+        by_time: bool = False,
     ) -> list[IndexRow]:
-        """List runs from the index, newest id first."""
+        """List runs from the index, highest id first or, `by_time`, the newest first."""
         if not isinstance(self.store, IndexedRunStore):
             raise BackendUnavailable("this process keeps no index of runs; ask a `simrun serve`")
         index = self.store.index
         return await self._pool.run(
-            index.rows, limit=limit, before=before, states=states, group=group
+            index.rows, limit=limit, before=before, states=states, group=group, by_time=by_time
         )
 
     async def in_pool(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

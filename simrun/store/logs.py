@@ -67,6 +67,12 @@ def open_log(store: RunStore, run_id: str, task: str, log: Log) -> int:
     return fd
 
 
+def check_logs(store: RunStore, run_id: str, task: str, logs: Iterable[Log]) -> None:
+    """Open logs and close them again, before anything of them is printed. Raises NotFound for what is no plain file of the run."""
+    for log in logs:
+        os.close(open_log(store, run_id, task, log))
+
+
 def start_of_tail(file: BinaryIO, lines: int) -> int:
     """Give where the last `lines` lines begin, reading from the end so that a long log costs no more than a short one."""
     end = file.seek(0, os.SEEK_END)
@@ -86,6 +92,17 @@ def start_of_tail(file: BinaryIO, lines: int) -> int:
                 return position + newline + 1
             chunk = chunk[:newline]
     return 0
+
+
+def last_lines(store: RunStore, run_id: str, task: str, log: Log, lines: int) -> list[str]:
+    """Give the last lines of an attempt's log as text; none where there is no log."""
+    try:
+        fd = open_log(store, run_id, task, log)
+    except NotFound:
+        return []
+    with os.fdopen(fd, "rb") as file:
+        file.seek(start_of_tail(file, lines))
+        return file.read(CHUNK).decode(errors="replace").splitlines()
 
 
 class LogReader:

@@ -7,20 +7,14 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 
 from simrun.base.errors import BackendUnavailable, Conflict
 from simrun.cli.attached import SIGNALS, Left, follow
+from simrun.cli.display import Display
 from simrun.cli.view import RunView
 from simrun.model.record import RunRecord, RunState, RunTimes
-from simrun.model.tasktype import TaskType
-from simrun.model.workflow import Submission, Task, Workflow
-
-SUBMISSION = Submission(
-    workflow=Workflow(tasks={"a": Task(type="t")}), types={"t": TaskType(command=["x"])}
-)
 
 
 class Run:
@@ -46,8 +40,10 @@ class Run:
         self.cancel_error: Exception | None = None
         self.updates_error: Exception | None = None
 
+    detaches = False
+
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[Run]:
+    async def open(self, display: Display) -> AsyncIterator[Run]:
         self.opened.set()
         await self.open_may_end.wait()
         try:
@@ -57,10 +53,10 @@ class Run:
             await self.close_may_end.wait()
             self.did.append("closed")
 
-    async def submit(self, submission: Submission, base: Path, run_id: str | None) -> str:
+    async def submit(self) -> str:
         self.submitting.set()
         await self.submit_may_end.wait()
-        return run_id or "r1"
+        return "r1"
 
     async def updates(self, run_id: str) -> AsyncIterator[RunView]:
         yield RunView(run=run_id, state="running", tasks=())
@@ -122,7 +118,7 @@ def shown() -> Shown:
 
 
 async def following(run: Run, shown: Shown, kill_wait_s: float = 30) -> RunRecord:
-    return await follow(run.open, SUBMISSION, Path(), None, shown, kill_wait_s=kill_wait_s)
+    return await follow(run.open, Run.submit, shown, kill_wait_s=kill_wait_s)
 
 
 async def test_a_run_is_shown_to_its_end_and_its_last_record_given(run: Run, shown: Shown) -> None:

@@ -16,8 +16,7 @@ from typing import IO
 import pytest
 
 from simrun.base.errors import InvalidInput
-from simrun.cli.run import RunOptions, submission_of
-from simrun.cli.workflowfile import read_workflow
+from simrun.cli.workflowfile import read_workflow, submission_of
 from tests.cli.store import simrun
 
 SIMRUN = [sys.executable, "-m", "simrun.cli.main"]
@@ -201,13 +200,12 @@ def test_a_store_that_can_not_be_made_is_told(tmp_path: Path) -> None:
 
 def test_what_the_command_line_says_goes_over_what_the_file_says(tmp_path: Path) -> None:
     loaded = read_workflow(str(write(tmp_path, QUICK + "run: {group: lab, labels: {a: b}}\n")))
-    options = RunOptions(file="w", store=tmp_path, name="given")
 
-    request = submission_of(loaded, options).request
+    request = submission_of(loaded, group=None, name="given", run_id=None).request
 
     assert (request.group, request.name, request.labels) == ("lab", "given", {"a": "b"})
     with pytest.raises(InvalidInput):
-        submission_of(loaded, RunOptions(file="w", store=tmp_path, group=""))
+        submission_of(loaded, group="", name=None, run_id=None)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

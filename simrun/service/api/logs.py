@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 
 from aiohttp import web
 
@@ -12,7 +11,7 @@ from simrun.model.record import RunRecord
 from simrun.service.api.runs import SESSION
 from simrun.service.api.streams import STREAMS
 from simrun.service.session import Session
-from simrun.store.logs import LogReader, logs_of, of_attempt, open_log
+from simrun.store.logs import LogReader, check_logs, logs_of, of_attempt
 
 LOOK_S = 0.5
 
@@ -40,7 +39,7 @@ async def task_log(request: web.Request) -> web.StreamResponse:
     follow = query.get("follow", "") in ("1", "true")
     if not follow:
         # Looked at before the answer begins: what is no plain file of the run is 404, not half an answer
-        await session.in_pool(_open_all, session, run_id, task, worker, attempt)
+        await session.in_pool(_check, session, run_id, task, worker, attempt)
     headers = {"Content-Type": "application/octet-stream", "X-Accel-Buffering": "no"}
     async with request.app[STREAMS].open(request, headers) as response:
         while True:
@@ -58,10 +57,9 @@ def _ended(record: RunRecord, task: str) -> bool:
     return record.tasks[task].final and not record.pending_logs
 
 
-def _open_all(session: Session, run_id: str, task: str, worker: str | None, attempt: str) -> None:
-    """Open the logs of a task (blocking). Raises NotFound for what is no plain file of the run."""
-    for log in of_attempt(logs_of(session.store, run_id, task, worker), attempt):
-        os.close(open_log(session.store, run_id, task, log))
+def _check(session: Session, run_id: str, task: str, worker: str | None, attempt: str) -> None:
+    logs = of_attempt(logs_of(session.store, run_id, task, worker), attempt)
+    check_logs(session.store, run_id, task, logs)
 
 
 def _number(request: web.Request, name: str) -> int | None:

@@ -142,20 +142,27 @@ def _beneath(base: Path, name: str) -> Path:
 
 @routes.get("/api/v1/runs")
 async def list_runs(request: web.Request) -> web.Response:
-    """List runs, newest id first: ?limit=50&state=running,failed&group=g&cursor=…."""
+    """List runs, highest id first: ?limit=50&state=running,failed&group=g&cursor=….
+
+    Ids are made so that the newest is the highest, but may be given. ?sort=created: by time, the newest first, without a cursor.
+    """
     session = request.app[SESSION]
     limit = _limit(request)
     states = [part for part in request.query.get("state", "").split(",") if part]
     if unknown := [state for state in states if state not in set(RunState)]:
         known = ", ".join(RunState)
         raise InvalidInput.one("state", f"must be of {known}", value=unknown[0])
+    sort, before = request.query.get("sort", "id"), request.query.get("cursor") or None
+    if sort not in ("id", "created") or (sort == "created" and before is not None):
+        raise InvalidInput.one("sort", "must be id, or created without a cursor", value=sort)
     rows = await session.rows(
         limit=limit + 1,
-        before=request.query.get("cursor") or None,
+        before=before,
         states=states,
         group=request.query.get("group"),
+        by_time=sort == "created",
     )
-    more = len(rows) > limit
+    more = len(rows) > limit and sort == "id"
     return web.json_response(
         {
             "runs": [asdict(row) for row in rows[:limit]],

@@ -1,0 +1,92 @@
+"""`simrun serve`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from simrun.cli.options import BackendOptions, backend_options, store_option, store_path
+
+PORT = 8642
+
+
+@click.command("serve", short_help="Follow runs until it is stopped, for whoever submits them.")
+@store_option
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=PORT,
+    show_default=True,
+    help="Port to listen on; 0 takes a free one.",
+)
+@backend_options
+@click.option(
+    "--index",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="List of the runs, on a local disk; made anew from the store. [default: in the store, else in the user's cache]",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Form of the log on stderr.",
+)
+def command(
+    *,
+    store: str | None,
+    host: str,
+    port: int,
+    backend: BackendOptions,
+    index: Path | None,
+    log_format: Literal["text", "json"],
+) -> None:
+    """Take runs (simrun submit, simrun run), start them and follow them, until Ctrl-C or SIGTERM.
+
+    Workers go on when it is stopped or dies; the next one over the same store takes them up, and what is left to do. Local workers that
+    nobody takes up within 10 minutes end themselves.
+
+    There is no login: whoever reaches the address may run commands. It should stay a loopback address.
+    """
+    import asyncio
+
+    from simrun.cli import engine, logformat
+    from simrun.cli.run import make_store
+    from simrun.service.api.origin import is_loopback
+    from simrun.service.main import ServeOptions, serve
+
+    logformat.configure(log_format)
+    root = store_path(store)
+    place = engine.place_of(backend, root)
+    make_store(root)
+    options = ServeOptions(
+        store=root, index=index or default_index(root), host=host, port=port, owner=place.owner
+    )
+    if not is_loopback(host):
+        click.echo(
+            f"warning: whoever reaches {host} may run commands here: there is no login", err=True
+        )
+
+    def ready(url: str) -> None:
+        click.echo(
+            f"store {root}\nindex {options.index}\nserving at {url}; Ctrl-C stops it", err=True
+        )
+
+    asyncio.run(serve(options, place.backend, on_ready=ready))
+
+
+def default_index(store: Path) -> Path:
+    """Give where the index of a store is: inside, or on a disk of this machine if the store is not on one."""
+    import hashlib
+    import os
+
+    from simrun.backends.local.config import network_file_system
+
+    if network_file_system(store) is None:
+        return store / "index.sqlite"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "simrun" / f"{hashlib.sha256(os.fsencode(store)).hexdigest()[:16]}.sqlite"

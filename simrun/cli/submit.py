@@ -1,0 +1,63 @@
+"""`simrun submit`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from simrun.cli.options import output_option, quiet_option, request_options, server_option
+
+if TYPE_CHECKING:
+    from simrun.cli.remote import RemoteSession
+    from simrun.model.record import RunRecord
+
+
+@click.command("submit", short_help="Hand a run over to a server, and leave it there.")
+@click.argument("file")
+@server_option
+@output_option
+@request_options
+@click.option("--wait", is_flag=True, help="Show the run until it has ended, as `simrun watch`.")
+@quiet_option
+def command(
+    *,
+    file: str,
+    server: str | None,
+    store: str | None,
+    output: Literal["table", "json"],
+    wait: bool,
+    quiet: bool,
+    params: tuple[str, ...],
+    group: str | None,
+    name: str | None,
+    run_id: str | None,
+) -> int:
+    """Hand the workflow in FILE (YAML or JSON; - for stdin) over to a server with the files it names, and print the id of the run.
+
+    The server starts it and follows it to its end; `simrun watch` shows how far it is.
+    Exit codes: 0 the server has it, 2 wrong usage or input, 5 no server; with --wait those of `simrun watch`.
+    """
+    from simrun.cli import remote
+    from simrun.cli.formatting import as_json
+    from simrun.cli.workflowfile import base_of, read_workflow, submission_of
+
+    # Under which Python plugins run is the server's matter
+    loaded = read_workflow(file, params, check_syntax=False)
+    submission = submission_of(loaded, group=group, name=name, run_id=run_id)
+    base = base_of(file)
+
+    async def sent(session: RemoteSession) -> tuple[RunRecord, str]:
+        return await session.send(submission, base, run_id), session.server.options
+
+    async def begun(session: RemoteSession) -> str:
+        return await session.submit(submission, base, run_id)
+
+    opened = remote.opener(server, store, "use `simrun run`, which waits for its turn")
+    if wait:
+        return remote.follow_to_end(opened, begun, output=output, quiet=quiet)
+    record, where = remote.call(opened, sent)
+    if not quiet:
+        click.echo(f"simrun watch {record.id}{where} shows how far it is", err=True)
+    click.echo(as_json(record.model_dump(mode="json")) if output == "json" else record.id)
+    return 0
