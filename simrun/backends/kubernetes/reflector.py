@@ -1,11 +1,14 @@
 """A reflector keeps a local table equal to one kind of object of the API server: list, watch from there, and again.
 
 It lists consistently (no resourceVersion, which a stale cache could answer), hands the whole list to its sink, and watches from the
-resourceVersion of the list. Whatever ends the watch, a clean close by the server or an error, leads to a new list: slower than going on
-where the stream broke off, but what was missed meanwhile, deletions too, is always found. It never ends and raises nothing but what is a
-bug: a table that silently stopped being updated, while everyone goes on reading it, is the worst that can happen here.
+resourceVersion of the list. A watch that ended, in good order or not, goes on at the version that was applied last: nothing between is
+missed, and what an object said only for a moment is seen although the connection broke in that moment. Only where that can't be, a new list
+is made: the server forgot the version, its versions went back, an event can't be read, or one version fails again and again.
 
-Bookmarks matter although every end leads to a list: the server sends one a minute, and so tells a quiet stream from a dead one.
+It never ends and raises nothing but what is a bug: a table that silently stopped being updated, while everyone goes on reading it, is
+the worst that can happen here. Three clocks stand against it. Bookmarks come once a minute, and silence for longer is a dead connection.
+`statistics` tells how long ago the server was last heard. And now and then, after a watch that ended in good order, an audit lists
+all objects: whatever the list changes and the watch does not tell of in its turn, the watch has hidden; `drift` counts it.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import logging
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NoReturn, Protocol
 
 from simrun.backends.kubernetes import errors, session
@@ -63,12 +66,16 @@ class Timing:
     """Without a byte for as long, the connection counts as dead. Bookmarks come every 60 s."""
     server_s: tuple[float, float] = (300.0, 600.0)
     """The server is asked to end a watch after a time drawn from here, so that not all watches of a fleet end at once."""
-    short_s: float = 5.0
-    """A watch that ended sooner counts as failed, or a server that ends all at once would be listed without a pause."""
+    short_s: float = 1.0
+    """A watch that ended sooner and told nothing counts as failed, or a server that ends all at once would be asked without a pause."""
     first_s: float = 0.8
     longest_s: float = 30.0
     quiet_s: float = 120.0
     """Failures that lie further back are forgotten."""
+    audit_s: tuple[float, float] = (1440.0, 2160.0)
+    """A list is made at the first clean end of a watch after a time drawn from here."""
+    tries: int = 5
+    """Watches from one version that may fail in a row; then it is listed."""
     page: int = 500
 
 
@@ -94,14 +101,33 @@ class Backoff:
         return min(delay * self.random.uniform(1, 2), self.timing.longest_s)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ReflectorStatistics:
-    """What a reflector has done, and how fresh its table is (seconds since the server was last heard, None: never)."""
+    """What a reflector has done. failures: of lists and watches; expired: lists that were needed since a watch could not go on.
 
-    lists: int
-    watches: int
-    failures: int
-    age_s: float | None
+    drift: objects that an audit found changed although the watch never told; anything but 0 means that the server, or a
+    proxy in front of it, lies. age_s: seconds since the server was last heard, which is how fresh the table is; None: never.
+    """
+
+    lists: int = 0
+    watches: int = 0
+    events: int = 0
+    failures: int = 0
+    expired: int = 0
+    audits: int = 0
+    drift: int = 0
+    age_s: float | None = None
+
+
+@dataclass(slots=True)
+class _Audit:
+    """A list that is checked against the watch.
+
+    suspects: uids of what the list changed, until the watch tells of them; version: of the list, up to which it must.
+    """
+
+    suspects: set[str]
+    version: int
 
 
 class Reflector:
@@ -116,50 +142,86 @@ class Reflector:
         rng: random.Random | None = None,
     ) -> None:
         self._kube = kube
-        self._resource = resource
+        self.resource = resource
         self._sink = sink
         self._timing = timing or Timing()
         self._random = rng or random.Random()
         self._backoff = Backoff(self._timing, self._random)
         self._version = ""
+        self._known: dict[str, str] = {}
+        """resourceVersion by uid of what is in the sink."""
+        self._audit: _Audit | None = None
+        self._audit_at = 0.0
         self._heard_at: float | None = None
-        self._lists = self._watches = self._failures = 0
+        self._statistics = ReflectorStatistics()
         self.synced = asyncio.Event()
         """Set once the table holds a whole list."""
 
     async def run(self) -> NoReturn:
         """Keep the sink up to date until cancelled."""
+        must_list, failed = True, 0
         while True:
             delay = 0.0
+            events = self._statistics.events
             try:
-                await self.relist()
+                if must_list:
+                    await self.relist()
+                    must_list = False
                 await self.watch()
+                failed = 0
+                if _now() >= self._audit_at:
+                    await self.audit()
             except errors.ApiError as error:
-                self._failures += 1
+                failed = 1 if self._statistics.events > events else failed + 1
+                lost = isinstance(error, errors.Gone | errors.Nonsense)
+                if not must_list and (lost or failed > self._timing.tries):
+                    must_list, failed = True, 0
+                    self._statistics.expired += 1
+                self._statistics.failures += 1
                 delay = max(error.after or 0.0, self._backoff.next(_now()))
                 _log.warning(
-                    "list-watch failed, will list again",
-                    extra={"path": self._resource.path, "error": str(error), "delay_s": delay},
+                    "watching failed, will %s again",
+                    "list" if must_list else "watch",
+                    extra={"path": self.resource.path, "error": str(error), "delay_s": delay},
                 )
             await asyncio.sleep(delay)
 
     async def relist(self) -> None:
-        """Read all objects and hand them to the sink."""
+        """Read all objects and hand them to the sink; the next watch begins there."""
+        _, self._version = await self._list()
+        self._audit = None
+
+    async def audit(self) -> None:
+        """Read all objects and hand them to the sink; the next watch begins where the last ended, and has to tell of every change."""
+        before = dict(self._known)
+        known, version = await self._list()
+        self._statistics.audits += 1
+        if not (version.isdecimal() and self._version.isdecimal()):
+            self._version = version  # versions that can't be compared: nothing to check
+            return
+        changed = {uid for uid in before.keys() | known.keys() if before.get(uid) != known.get(uid)}
+        self._audit = _Audit(changed, int(version))
+        self._settle_audit()
+
+    async def _list(self) -> tuple[dict[str, str], str]:
         items, version = await list_with_version(
             self._kube,
-            self._resource.path,
-            self._resource.labels,
-            accept=session.METADATA_LIST if self._resource.metadata_only else session.JSON,
+            self.resource.path,
+            self.resource.labels,
+            accept=session.METADATA_LIST if self.resource.metadata_only else session.JSON,
             page=self._timing.page,
         )
-        self._lists += 1
+        self._statistics.lists += 1
         self._heard()
+        known = {_uid(item): _version(item) for item in items}
         self._sink.replace(items)
-        self._version = version
+        self._known = known
+        self._audit_at = _now() + self._random.uniform(*self._timing.audit_s)
         self.synced.set()
+        return known, version
 
     async def watch(self) -> None:
-        """Follow changes from the last list on; returns when the server ends the stream in good order."""
+        """Follow changes from the version applied last; returns when the server ends the stream in good order."""
         seconds = self._random.uniform(*self._timing.server_s)
         query = {
             "watch": "1",
@@ -167,53 +229,97 @@ class Reflector:
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(max(1, int(seconds))),
         }
-        if self._resource.labels:
-            query["labelSelector"] = self._resource.labels
-        accept = session.METADATA if self._resource.metadata_only else session.JSON
-        self._watches += 1
-        begun = _now()
+        if self.resource.labels:
+            query["labelSelector"] = self.resource.labels
+        accept = session.METADATA if self.resource.metadata_only else session.JSON
+        self._statistics.watches += 1
+        begun, events = _now(), self._statistics.events
         stream = self._kube.stream(
-            self._resource.path, query, accept=accept, silence_s=self._timing.silence_s
+            self.resource.path, query, accept=accept, silence_s=self._timing.silence_s
         )
         async with aclosing(stream), aclosing(_lines(stream)) as lines:
             async for line in lines:
                 self._apply(line)
-        if _now() - begun < self._timing.short_s:
+        if self._statistics.events == events and _now() - begun < self._timing.short_s:
             raise errors.ServerFailure(
-                f"watch of {self._resource.path}: ended by the server at once"
+                f"watch of {self.resource.path}: ended by the server at once"
             )
 
     def statistics(self) -> ReflectorStatistics:
-        """Give what this reflector has done so far."""
+        """Give what this reflector has done so far, and how fresh its table is."""
         age = None if self._heard_at is None else _now() - self._heard_at
-        return ReflectorStatistics(self._lists, self._watches, self._failures, age)
+        return replace(self._statistics, age_s=age)
 
     def _apply(self, line: bytes) -> None:
-        """Hand one event of a watch to the sink; an ERROR event is raised."""
+        """Take one event of a watch; an ERROR event is raised."""
+        what = f"watch of {self.resource.path}"
         try:
             event = json.loads(line)
             kind, obj = event["type"], event["object"]
-            version = "" if kind == "ERROR" else str(obj["metadata"]["resourceVersion"])
+            if kind != "ERROR":
+                version = _version(obj)
+                uid = "" if kind == "BOOKMARK" else _uid(obj)
         except (ValueError, KeyError, TypeError) as error:
-            raise errors.Nonsense(
-                f"watch of {self._resource.path}: {line[:100]!r} is no event"
-            ) from error
-        self._heard()
+            raise errors.Nonsense(f"{what}: {line[:100]!r} is no event") from error
         if kind == "ERROR":
-            raise errors.status_error(f"watch of {self._resource.path}", obj)
-        if kind in ("ADDED", "MODIFIED"):
-            self._sink.upsert(obj)
-        elif kind == "DELETED":
-            self._sink.drop(obj)
+            raise errors.status_error(what, obj)
+        if _is_older(version, self._version):
+            raise errors.Gone(f"{what}: versions went back, from {self._version} to {version}")
+        self._heard()
+        self._statistics.events += 1
+        audit = self._audit
+        if audit is not None and version.isdecimal() and int(version) <= audit.version:
+            audit.suspects.discard(uid)  # the list has brought this change already
+        else:
+            self._hand_over(kind, obj, uid, version)
         # Only now, when it is applied; a BOOKMARK brings nothing else
         self._version = version
+        self._settle_audit()
+
+    def _hand_over(self, kind: str, obj: JsonObject, uid: str, version: str) -> None:
+        if kind in ("ADDED", "MODIFIED"):
+            if self._known.get(uid) != version:  # else told twice
+                self._sink.upsert(obj)
+                self._known[uid] = version
+        elif kind == "DELETED":
+            self._sink.drop(obj)
+            self._known.pop(uid, None)
+
+    def _settle_audit(self) -> None:
+        """Count what the watch, which has come as far as the list, did not tell of."""
+        audit = self._audit
+        if audit is None or int(self._version) < audit.version:
+            return
+        self._audit = None
+        self._statistics.drift += len(audit.suspects)
+        if audit.suspects:
+            _log.error(
+                "a watch did not tell of changes that a list found",
+                extra={"path": self.resource.path, "uids": sorted(audit.suspects)[:10]},
+            )
 
     def _heard(self) -> None:
         self._heard_at = _now()
 
 
+def _uid(obj: JsonObject) -> str:
+    return str(obj["metadata"]["uid"])
+
+
+def _version(obj: JsonObject) -> str:
+    return str(obj["metadata"]["resourceVersion"])
+
+
+def _is_older(version: str, than: str) -> bool:
+    """Whether a version of one kind of object comes before another; versions that are no numbers can't be compared."""
+    return version.isdecimal() and than.isdecimal() and int(version) < int(than)
+
+
 async def _lines(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
-    """Cut a stream into lines of any length up to LONGEST_LINE. Raises Nonsense for a longer one, and for one without an end."""
+    """Cut a stream into lines of any length up to LONGEST_LINE.
+
+    Raises Nonsense for a longer one; Unreachable when the stream ends within one, as when the sender died.
+    """
     buffer = bytearray()
     searched = 0
     async for chunk in chunks:
@@ -228,7 +334,7 @@ async def _lines(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
         if searched > LONGEST_LINE:
             raise errors.Nonsense(f"watch: a line of more than {LONGEST_LINE} bytes")
     if buffer:
-        raise errors.Nonsense(f"watch: cut off in the middle of {bytes(buffer[:100])!r}")
+        raise errors.Unreachable(f"watch: cut off in the middle of {bytes(buffer[:100])!r}")
 
 
 def _now() -> float:

@@ -95,8 +95,8 @@ class FakeApi:
 
     # --- what tests do to it -------------------------------------------------------------------------------------------
 
-    async def put(self, path: str, obj: Json) -> Json:
-        """Create or replace an object as somebody else would."""
+    async def put(self, path: str, obj: Json, *, told: bool = True) -> Json:
+        """Create or replace an object as somebody else would; `told`: watches hear of it, as they should."""
         address = self._address(path)
         assert address is not None
         there = self._objects.setdefault(address.collection, {}).get(address.name)
@@ -105,7 +105,10 @@ class FakeApi:
         metadata["name"] = address.name
         metadata.setdefault("uid", there["metadata"]["uid"] if there else str(uuid.uuid4()))
         metadata.setdefault("creationTimestamp", "2026-11-30T12:00:00Z")
-        return await self._store("MODIFIED" if there else "ADDED", address, obj, there)
+        made = await self._store("MODIFIED" if there else "ADDED", address, obj, there)
+        if not told:
+            self._changes = [change for change in self._changes if change.version != self.version]
+        return made
 
     async def remove(self, path: str) -> None:
         """Delete an object as somebody else would."""

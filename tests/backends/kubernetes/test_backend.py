@@ -421,6 +421,9 @@ async def test_a_workflow_deleted_while_nobody_watched_is_told(
     server.frozen = True
     await server.remove(WORKFLOW)
     server.reset_connections()
+    await server.watched(4)
+    server.frozen = False
+    await server.bookmark()
 
     assert await next_event(events) == "r1"
     assert await backend.status(NAME) is None

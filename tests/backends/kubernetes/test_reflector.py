@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -127,37 +129,179 @@ async def test_a_list_is_consistent_and_the_watch_goes_on_from_its_version(
     assert 300 <= int(watched.query["timeoutSeconds"]) <= 600
 
 
-async def test_after_a_reset_what_was_missed_is_found_by_a_list(
+async def test_after_a_reset_the_watch_goes_on_where_it_broke_off(
     server: FakeApi, kube: KubeSession
 ) -> None:
     await server.put(f"{MAPS}/a", config_map("old"))
     await server.put(f"{MAPS}/b", config_map("old"))
 
+    async with reflecting(kube) as (reflector, recorder):
+        await server.watched(1)
+        server.frozen = True
+        await server.put(f"{MAPS}/a", config_map("its last words"))
+        await server.remove(f"{MAPS}/a")
+        await server.put(f"{MAPS}/b", config_map("new"))
+        server.reset_connections()
+        await server.watched(2)
+        server.frozen = False
+        await server.put(f"{MAPS}/c", config_map("live"))
+        await recorder.equals(b="new", c="live")
+
+        # What was true for a moment only, while the connection was down, is seen as well
+        assert recorder.told[1:] == ["a=its last words", "a gone", "b=new", "c=live"]
+        assert reflector.statistics().lists == 1
+        assert reflector.statistics().failures == 1
+
+
+async def test_a_clean_end_of_the_watch_leads_to_the_next_without_a_list_or_a_wait(
+    server: FakeApi, kube: KubeSession
+) -> None:
+    async with reflecting(kube) as (reflector, recorder):
+        for number in range(1, 4):
+            await server.watched(number)
+            await server.put(f"{MAPS}/a", config_map(f"text {number}"))
+            await recorder.equals(a=f"text {number}")
+            await server.end_watches()
+        await server.watched(4)
+
+        assert reflector.statistics().failures == 0
+        assert reflector.statistics().lists == 1
+
+
+async def test_a_watch_goes_on_at_what_was_applied_last_bookmarks_too(
+    server: FakeApi, kube: KubeSession
+) -> None:
     async with reflecting(kube) as (_, recorder):
+        await server.watched(1)
+        await server.put(f"{MAPS}/a", config_map("one"))
+        await recorder.equals(a="one")
+        server.reset_connections()
+        await server.watched(2)
+        await server.put("/api/v1/namespaces/here/pods/unrelated", {})
+        await server.bookmark()
+        await server.put(f"{MAPS}/b", config_map("two"))
+        await recorder.equals(a="one", b="two")
+        await server.end_watches()
+        await server.watched(3)
+
+    watched = [request for request in server.requests if is_watch(request)]
+    versions = [int(request.query["resourceVersion"]) for request in watched]
+    assert versions == [100, 101, 103]
+    assert server.lists == 1
+
+
+async def test_what_was_deleted_before_the_history_was_forgotten_is_found_by_a_list(
+    server: FakeApi, kube: KubeSession
+) -> None:
+    await server.put(f"{MAPS}/a", config_map("old"))
+    await server.put(f"{MAPS}/b", config_map("old"))
+
+    async with reflecting(kube) as (reflector, recorder):
         await server.watched(1)
         server.frozen = True
         await server.remove(f"{MAPS}/a")
         await server.put(f"{MAPS}/b", config_map("new"))
+        server.compact()
         server.reset_connections()
-        await recorder.equals(b="new")
         server.frozen = False
-        await server.watched(2)
-        await server.put(f"{MAPS}/c", config_map("live"))
-        await recorder.equals(b="new", c="live")
+        await recorder.equals(b="new")
+
+        assert reflector.statistics().lists == 2
+        assert reflector.statistics().expired == 1
 
 
-async def test_a_clean_end_of_the_watch_leads_to_a_list_without_a_wait(
+async def test_a_server_whose_versions_went_back_is_listed(
     server: FakeApi, kube: KubeSession
 ) -> None:
     async with reflecting(kube) as (reflector, recorder):
         await server.watched(1)
+        # As from a backup: an older version than that of the list
+        told = config_map("older") | {"metadata": {"uid": "u", "resourceVersion": "7"}}
+        event = json.dumps({"type": "ADDED", "object": told}) + "\n"
+        server.fail(200, event, matches=is_watch)
+        await server.put(f"{MAPS}/a", config_map("there"))
+        await server.end_watches()
+        await server.watched(3)
+        await recorder.equals(a="there")
+
+        assert reflector.statistics().lists == 2
+
+
+async def test_a_version_that_the_server_fails_at_is_given_up_after_some_tries(
+    server: FakeApi, kube: KubeSession
+) -> None:
+    error = (
+        '{"kind": "Status", "code": 500, "reason": "InternalError", "message": "etcd is unwell"}'
+    )
+    server.fail(200, f'{{"type": "ERROR", "object": {error}}}\n', matches=is_watch, times=6)
+
+    async with reflecting(kube) as (reflector, _):
+        await server.watched(7)
+
+        assert reflector.statistics().lists == 2
+        assert reflector.statistics().failures == 6
+
+
+async def test_an_event_that_is_told_twice_is_taken_once(
+    server: FakeApi, kube: KubeSession
+) -> None:
+    async with reflecting(kube) as (_, recorder):
+        await server.watched(1)
+        one = await server.put(f"{MAPS}/a", config_map("one"))
+        await recorder.equals(a="one")
+        again = json.dumps({"type": "MODIFIED", "object": one}) + "\n"
+        server.fail(200, again, matches=is_watch)
+        await server.end_watches()
+        await server.watched(3)
+        await server.put(f"{MAPS}/b", config_map("two"))
+        await recorder.equals(a="one", b="two")
+
+    assert recorder.told == ["list of 0", "a=one", "b=two"]
+
+
+AUDITED = replace(QUICK, audit_s=(0.0, 0.0))
+
+
+async def test_an_audit_of_a_watch_that_tells_all_finds_nothing(
+    server: FakeApi, kube: KubeSession
+) -> None:
+    for name in "ab":
+        await server.put(f"{MAPS}/{name}", config_map("old"))
+
+    async with reflecting(kube, AUDITED) as (reflector, recorder):
+        await server.watched(1)
+        server.frozen = True  # these happen between the end of the watch and the list
+        await server.put(f"{MAPS}/a", config_map("new"))
+        await server.remove(f"{MAPS}/b")
+        await server.put(f"{MAPS}/c", config_map("new"))
         await server.end_watches()
         await server.watched(2)
-        await server.put(f"{MAPS}/a", config_map("live"))
-        await recorder.equals(a="live")
+        await recorder.equals(a="new", c="new")
+        server.frozen = False
+        await server.put(f"{MAPS}/d", config_map("live"))
+        await recorder.equals(a="new", c="new", d="live")
 
-        assert reflector.statistics().failures == 0
-        assert reflector.statistics().lists == 2
+        statistics = reflector.statistics()
+        assert (statistics.audits, statistics.lists, statistics.drift) == (1, 2, 0)
+    assert recorder.told == ["list of 2", "list of 2", "d=live"]
+
+
+async def test_an_audit_counts_what_a_watch_has_hidden(server: FakeApi, kube: KubeSession) -> None:
+    for name in "ab":
+        await server.put(f"{MAPS}/{name}", config_map("old"))
+
+    async with reflecting(kube, AUDITED) as (reflector, recorder):
+        await server.watched(1)
+        await server.put(f"{MAPS}/a", config_map("new"), told=False)
+        await server.put(f"{MAPS}/c", config_map("new"))
+        await recorder.equals(a="old", b="old", c="new")
+        await server.end_watches()
+        await server.watched(2)
+        await recorder.equals(a="new", b="old", c="new")
+        await server.put(f"{MAPS}/d", config_map("live"))
+        await recorder.equals(a="new", b="old", c="new", d="live")
+
+        assert reflector.statistics().drift == 1
 
 
 async def test_history_that_is_forgotten_between_list_and_watch_leads_to_another_list(
@@ -178,6 +322,7 @@ async def test_history_that_is_forgotten_between_list_and_watch_leads_to_another
         await recorder.equals(a="old", b="live")
 
         assert reflector.statistics().failures == 1
+        assert reflector.statistics().lists == 2
 
 
 async def test_a_410_as_an_event_or_as_an_answer_is_survived(
@@ -199,14 +344,20 @@ async def test_a_410_as_an_event_or_as_an_answer_is_survived(
         assert reflector.statistics().failures == 3
 
 
-async def test_silence_is_noticed_and_what_was_missed_is_found(
+async def test_silence_is_noticed_and_what_was_missed_is_told(
     server: FakeApi, kube: KubeSession
 ) -> None:
-    async with reflecting(kube, Timing(silence_s=0.2, short_s=0, first_s=0.01)) as (_, recorder):
+    timing = Timing(silence_s=0.3, short_s=0, first_s=0.01)
+    async with reflecting(kube, timing) as (reflector, recorder):
         await server.watched(1)
         server.frozen = True
         await server.put(f"{MAPS}/a", config_map("missed"))
+        await server.watched(2)
+        server.frozen = False
+        await server.bookmark()  # wakes the new watch
         await recorder.equals(a="missed")
+
+        assert reflector.statistics().lists == 1
 
 
 async def test_bookmarks_keep_a_quiet_watch_alive(server: FakeApi, kube: KubeSession) -> None:
@@ -240,6 +391,7 @@ async def test_a_proxys_page_an_overload_and_a_refusal_are_waited_out(
         await recorder.equals(a="there", b="live")
 
         assert reflector.statistics().failures == 5
+        assert recorder.there == {"a": "there", "b": "live"}
 
 
 async def test_an_overloaded_server_says_when_to_come_back(
@@ -253,6 +405,20 @@ async def test_an_overloaded_server_says_when_to_come_back(
         assert asyncio.get_running_loop().time() - begun >= 1.0
 
 
+async def test_an_overloaded_server_is_watched_again_from_the_same_version(
+    server: FakeApi, kube: KubeSession
+) -> None:
+    server.fail(429, "slow down", matches=is_watch, headers={"Retry-After": "0.5"})
+    server.fail(503, "<html>", matches=is_watch, content_type="text/html")
+
+    async with reflecting(kube) as (reflector, recorder):
+        await server.watched(3)
+        await server.put(f"{MAPS}/a", config_map("live"))
+        await recorder.equals(a="live")
+
+        assert reflector.statistics().lists == 1
+
+
 async def test_a_server_that_ends_every_watch_at_once_is_not_asked_in_a_hot_loop(
     server: FakeApi, kube: KubeSession
 ) -> None:
@@ -263,6 +429,47 @@ async def test_a_server_that_ends_every_watch_at_once_is_not_asked_in_a_hot_loop
         await asyncio.sleep(1.0)
 
     assert server.watches <= 8
+    assert server.lists <= 3
+
+
+async def test_a_server_that_ends_watches_soon_but_tells_something_is_not_kept_waiting(
+    server: FakeApi, kube: KubeSession
+) -> None:
+    async with reflecting(kube, Timing()) as (reflector, recorder):
+        for number in range(1, 6):
+            await server.watched(number)
+            await server.put(f"{MAPS}/a", config_map(str(number)))
+            await recorder.equals(a=str(number))
+            await server.end_watches()
+
+        assert reflector.statistics().failures == 0
+
+
+async def test_an_event_that_is_cut_off_is_told_again_by_the_next_watch(
+    server: FakeApi, kube: KubeSession
+) -> None:
+    server.fail(200, '{"type": "ADDED", "object": {"metada', matches=is_watch)
+
+    async with reflecting(kube) as (reflector, recorder):
+        await server.watched(2)
+        await server.put(f"{MAPS}/a", config_map("live"))
+        await recorder.equals(a="live")
+
+        assert reflector.statistics().lists == 1
+
+
+async def test_how_fresh_a_table_is_can_be_read(server: FakeApi, kube: KubeSession) -> None:
+    recorder = Recorder()
+    reflector = Reflector(kube, Resource(path=MAPS), recorder, QUICK)
+    assert reflector.statistics().age_s is None
+    await reflector.relist()
+    first = reflector.statistics().age_s
+    await asyncio.sleep(0.05)
+    second = reflector.statistics().age_s
+
+    assert first is not None
+    assert second is not None
+    assert second >= first + 0.05
 
 
 async def test_a_line_of_many_megabytes_is_an_event_like_any_other(
