@@ -179,7 +179,9 @@ def closed(
     pending: dict[str, object] = {
         "pending_logs": record.workflow_name is not None,
         "pending_cancel": record.workflow_name is not None,
-        "pending_release": record.node is not None,
+        # While a run is submitted a node may be reserved for it whose name nobody had the time to write down
+        "pending_release": record.node is not None
+        or (record.reserve_node and record.state is RunState.SUBMITTING),
         "merge_pending": {},
         "times": record.times.model_copy(update={"ended": now}),
     }
