@@ -7,6 +7,7 @@ import pytest
 from simrun.argo.names import workflow_name
 from simrun.backends.base import Phase
 from simrun.backends.local import groups
+from simrun.backends.local.limits import SAMPLE_S
 from simrun.worker import cgroup
 
 MIB = 2**20
@@ -161,7 +162,8 @@ async def test_an_attempt_without_a_limit_takes_what_it_likes(engine, python):
 
 
 async def test_an_attempt_tells_what_it_used(engine, python):
-    status = await engine.finish(python("a", hog(50, 0.7), memory=256 * MIB))
+    # Held for longer than the pause between two samples
+    status = await engine.finish(python("a", hog(50, SAMPLE_S + 0.2), memory=256 * MIB))
     (attempt,) = status.nodes["a"].attempts
     assert 50 * MIB < attempt.peak_unreclaimable < 100 * MIB
     assert attempt.peak is None or attempt.peak > 50 * MIB
