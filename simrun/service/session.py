@@ -14,6 +14,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+import anyio
+
+from simrun.aio.broadcast import Broadcast, Subscription
 from simrun.aio.threads import Pool
 from simrun.backends.base import Backend, BackendStatus
 from simrun.base import ids
@@ -47,14 +50,22 @@ class Session:
     """What one command does with runs."""
 
     def __init__(
-        self, store: RunStore, backend: Backend, controller: Controller, pool: Pool, clock: Clock
+        self,
+        store: RunStore,
+        backend: Backend,
+        controller: Controller,
+        pool: Pool,
+        clock: Clock,
+        *,
+        changes: Broadcast[str],
     ) -> None:
         self.store = store
         self._backend, self._controller = backend, controller
         self._pool, self._clock = pool, clock
         self._progress = ProgressReader(store)
         self._submissions: dict[str, Submission] = {}
-        self._changes = asyncio.Condition()
+        self.changes = changes
+        """Ids of runs whose record was written."""
 
     async def submit(
         self, submission: Submission, attachments: Sequence[Attachment], run_id: str | None = None
@@ -120,21 +131,16 @@ class Session:
         Raises TimeoutError after `timeout_s` seconds without a change.
         """
         async with asyncio.timeout(timeout_s):
-            while True:
-                # The record first: what is counted after a terminal record is the last word
-                record = await self._pool.run(self.store.read, run_id)
-                progress = await self.progress(run_id)
-                if progress != last:
-                    return progress
-                if record.state.terminal and not record.pending:
-                    return None
-                await self._change(LOOK_S)
-
-    async def _change(self, timeout_s: float) -> None:
-        async with self._changes:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(timeout_s):
-                    await self._changes.wait()
+            with self.changes.subscribe() as changes:
+                while True:
+                    # The record first: what is counted after a terminal record is the last word
+                    record = await self._pool.run(self.store.read, run_id)
+                    progress = await self.progress(run_id)
+                    if progress != last:
+                        return progress
+                    if record.state.terminal and not record.pending:
+                        return None
+                    await _change_of(run_id, changes)
 
     async def rows(
         self,
@@ -164,10 +170,14 @@ class Session:
             return [f"all {statistics.threads} file threads are busy: the store may hang"]
         return []
 
-    async def changed(self) -> None:
-        """Wake everybody who waits for a change."""
-        async with self._changes:
-            self._changes.notify_all()
+
+async def _change_of(run_id: str, changes: Subscription[str]) -> None:
+    """Wait until a run changed, at the longest for LOOK_S: workers commit units without an event."""
+    with anyio.move_on_after(LOOK_S):
+        while (changed := await changes.next()) is not None:
+            if changed == run_id or changes.lagged:
+                changes.lagged = False
+                return
 
 
 async def _no_job(run_id: str) -> None:
@@ -203,7 +213,7 @@ async def open_session(
             store = IndexedRunStore(root, await pool.run(RunIndex, index), owner=owner)
         async with backend(store, pool) as live:
             resources = ResourceStore(root)
-            wake = asyncio.Event()
+            changes: Broadcast[str] = Broadcast(capacity=256)
             controller = Controller(
                 store,
                 resources,
@@ -211,15 +221,14 @@ async def open_session(
                 pool=pool,
                 clock=clock,
                 resync_s=resync_s,
-                on_change=lambda _record: wake.set(),
+                on_change=lambda record: changes.publish(record.id),
             )
             controller.resume = Submitter(
                 store, resources, live, pool, clock, write=controller.write
             )
-            session = Session(store, live, controller, pool, clock)
+            session = Session(store, live, controller, pool, clock, changes=changes)
             async with asyncio.TaskGroup() as group:
                 following = group.create_task(controller.run(), name="controller")
-                telling = group.create_task(_tell(session, wake), name="changes")
                 await controller.recover()
                 if isinstance(store, IndexedRunStore):
                     # Live runs are followed already; the history of a large store takes its time
@@ -229,7 +238,6 @@ async def open_session(
                 finally:
                     controller.close()
                     following.cancel()
-                    telling.cancel()
     finally:
         await pool.run(lock.release)
         pool.close()
@@ -238,10 +246,3 @@ async def open_session(
 async def _index(store: IndexedRunStore, pool: Pool) -> None:
     count = await pool.run(store.reindex, everything=True)
     log.info("indexed %d runs", count)
-
-
-async def _tell(session: Session, wake: asyncio.Event) -> None:
-    while True:
-        await wake.wait()
-        wake.clear()
-        await session.changed()

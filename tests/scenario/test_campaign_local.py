@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -101,15 +100,16 @@ def test_ctrl_c_cancels_the_run_and_leaves_no_worker(simrun: Simrun) -> None:
     assert all(not harness_pids("interrupted", f"tile-w{n}") for n in range(4))
 
 
-def test_a_second_run_on_a_held_store_is_refused_and_the_holder_named(
-    simrun: Simrun, tmp_path: Path
+def test_a_second_run_waits_for_the_one_that_holds_the_store_names_it_and_then_runs(
+    simrun: Simrun,
 ) -> None:
     process = simrun.start(FLOWS / "tiles.yaml", "holder")
     wait_until("the first units", lambda: units_done(simrun, "holder", "tile") >= 1)
 
-    outcome = simrun.run(FLOWS / "tiles.yaml", "second")
+    outcome = simrun.run(FLOWS / "tiles.yaml", "second", "--param", "tile.seconds=0.05")
 
-    assert outcome.code == 1
+    assert outcome.code == 0, outcome.err
     assert f"process {process.pid}" in outcome.err
-    process.send_signal(2)
-    finish(process)
+    first = finish(process)
+    assert first.code == 0, first.err
+    assert simrun.record("holder")["times"]["ended"] < simrun.record("second")["times"]["created"]
