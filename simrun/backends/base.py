@@ -39,7 +39,8 @@ class Attempt:
 
     `n` is the attempt number (base of the round included). `oom` is the backend's own evidence: the reason OOMKilled of
     the container `main` with a non-zero exit, or the local supervisor's. `memory` is what it was given, in bytes.
-    Times are wall seconds since 1970.
+    Times are wall seconds since 1970. A number may come twice, with two pods: one that vanished before it started is made
+    again under its number.
     """
 
     n: int
@@ -48,12 +49,17 @@ class Attempt:
     exit_code: int | None = None
     oom: bool = False
     message: str = ""
+    """While it waits, what for; once it has ended, why, as far as somebody said."""
     pod_uid: str = ""
     node: str = ""
     created: float | None = None
     started: float | None = None
     ended: float | None = None
     memory: int | None = None
+    leaving: Reason | None = None
+    """It was told to leave, and will have ended for this reason, unless the program ends before."""
+    preemptor: str = ""
+    """Whom it had to make room for."""
     enforced: Literal["cgroup", "polled"] | None = None
     peak: int | None = None
     """Memory at its highest in bytes, page cache included; like the next two only where the backend measures."""

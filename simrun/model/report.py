@@ -84,6 +84,10 @@ class AttemptEvidence(StoredModel):
     node: str = ""
     reason: Reason | None = None
     """None while it runs."""
+    leaving: Reason | None = None
+    """It was told to leave for this reason while it ran."""
+    preemptor: str = ""
+    """Whom it had to make room for."""
     message: str = ""
     exit_code: int | None = None
     oom: bool = False

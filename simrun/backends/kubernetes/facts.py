@@ -81,6 +81,10 @@ class PodFact:
     message: str = ""
     waiting: str = ""
     """Why a container of a pending pod does not start."""
+    unscheduled: str = ""
+    """Why a pending pod has no node: the scheduler's words."""
+    gated: bool = False
+    """Kueue has not admitted it yet."""
     host: str = ""
     created: float | None = None
     started: float | None = None
@@ -138,6 +142,8 @@ def pod_fact(obj: JsonObject) -> PodFact:
         reason=status.get("reason") or "",
         message=status.get("message") or "",
         waiting=_waiting(containers),
+        unscheduled=_unscheduled(status.get("conditions") or []),
+        gated=bool(spec.get("schedulingGates")),
         host=spec.get("nodeName") or "",
         created=wall_seconds(metadata.get("creationTimestamp")),
         started=_main_start(containers),
@@ -242,6 +248,15 @@ def _waiting(containers: Iterable[Mapping[str, Any]]) -> str:
         if waiting and waiting.get("reason") not in (None, "PodInitializing", "ContainerCreating"):
             message = waiting.get("message")
             return f"{waiting['reason']}: {message}" if message else str(waiting["reason"])
+    return ""
+
+
+def _unscheduled(conditions: Iterable[Mapping[str, Any]]) -> str:
+    for condition in conditions:
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            if condition.get("reason") == "SchedulingGated":
+                return ""  # waits for Kueue, which knows why
+            return f"{condition.get('reason')}: {condition.get('message') or ''}"
     return ""
 
 

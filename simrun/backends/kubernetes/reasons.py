@@ -95,9 +95,9 @@ def classify(phase: Phase, message: str, exit_code: int | None, pod: PodFact | N
         return Verdict("oom", oom=True, message=message)
     if phase is Phase.SUCCEEDED and code in (0, None):
         return Verdict("completed", message=message)
-    if (told := _told_to_leave(main, pod)) is not None:
+    if (told := told_to_leave(main, pod)) is not None:
         text = f"{told.reason}: {told.message}" if told.message else told.reason
-        return Verdict(_disruption(told), message=_joined(message, text))
+        return Verdict(disruption_reason(told), message=_joined(message, text))
     seen = _Seen(phase, message, code, main, helper, pod)
     return _pod_verdict(seen) or _container_verdict(seen) or _no_trace(seen)
 
@@ -153,8 +153,8 @@ def _container_ends(
     return main, told if told is not None and told.name != MAIN else None
 
 
-def _told_to_leave(main: ContainerEnd | None, pod: PodFact | None) -> Disruption | None:
-    """The condition that explains the end, if there is one; Kueue's is the more precise.
+def told_to_leave(main: ContainerEnd | None, pod: PodFact | None) -> Disruption | None:
+    """Give the condition that explains an end, or foretells it; None without one. Kueue's is the more precise.
 
     One that came after the end explains nothing: a drained node or a taint marks pods that ended long ago, too.
     """
@@ -173,7 +173,8 @@ def _before_end(at: float | None, main: ContainerEnd | None) -> bool:
     return at is None or main is None or main.at is None or at <= main.at + _SKEW_S
 
 
-def _disruption(told: Disruption) -> Reason:
+def disruption_reason(told: Disruption) -> Reason:
+    """Give the reason of an attempt that ended because it was told to."""
     if told.reason == "DeletionByPodGC":  # the node of the pod does not exist any more
         return "lost"
     return "preempted" if "Preempt" in told.reason else "evicted"

@@ -256,13 +256,11 @@ class Reflector:
         try:
             event = json.loads(line)
             kind, obj = event["type"], event["object"]
-            if kind != "ERROR":
-                version = _version(obj)
-                uid = "" if kind == "BOOKMARK" else _uid(obj)
-        except (ValueError, KeyError, TypeError) as error:
+            if kind == "ERROR":
+                raise errors.status_error(what, obj)
+            version, uid = _version(obj), "" if kind == "BOOKMARK" else _uid(obj)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise errors.Nonsense(f"{what}: {line[:100]!r} is no event") from error
-        if kind == "ERROR":
-            raise errors.status_error(what, obj)
         if _is_older(version, self._version):
             raise errors.Gone(f"{what}: versions went back, from {self._version} to {version}")
         self._heard()

@@ -1,8 +1,9 @@
 """The state of a workflow in the backend's words, from Argo's workflow object and the facts of its pods. Pure.
 
 Argo's nodes say which workers there are, which attempts they had and what became of them after retries; pods say what Argo does not
-know: why an attempt had to leave, its memory, its times. An attempt is a child of a Retry node and is numbered from the base that
-the workflow carries as an annotation, since a later round goes on counting.
+know: why an attempt had to leave, its memory, its times; and they say it first, since Argo writes its verdict seconds later. An attempt is a
+child of a Retry node and is numbered from the base that the workflow carries as an annotation, since a later round goes on counting. A
+pod that vanished before it started is made again under its number: each is an attempt of its own here, the youngest last.
 
 Where Argo's nodes can't be read (offloaded to its database, a compression unknown here), the pods alone tell what they can. They don't
 tell whether a failed attempt will be tried again; so its worker counts as waiting until the workflow itself has ended.
@@ -12,25 +13,33 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from simrun.backends.base import Attempt, BackendStatus, Node, Phase
+from simrun.backends.kubernetes.attempts import (
+    ALONE,
+    PHASES,
+    Surroundings,
+    attempt_of,
+    attempt_of_pod,
+    replaced,
+)
 from simrun.backends.kubernetes.errors import JsonObject
 from simrun.backends.kubernetes.facts import PodFact, wall_seconds, worker_and_index
 from simrun.backends.kubernetes.nodes import NodesUnreadable, nodes_of
-from simrun.backends.kubernetes.reasons import classify
 from simrun.model import labels
 
-_PHASES = {phase.value: phase for phase in Phase} | {"": Phase.PENDING, "Skipped": Phase.OMITTED}
 _OF_TASK = re.compile(r"(?P<task>.+)-(?:w[0-9]+|merge)")
 _ATTEMPT = re.compile(r"\((\d+)\)$")
 
 ArgoNode = Mapping[str, Any]
 
 
-def status_of(workflow: JsonObject, pods: Iterable[PodFact]) -> BackendStatus:
+def status_of(
+    workflow: JsonObject, pods: Iterable[PodFact], around: Surroundings = ALONE
+) -> BackendStatus:
     """Give the state of a workflow; `pods`: all that is known of pods of this name, another workflow's too."""
     metadata = workflow["metadata"]
     status = workflow.get("status") or {}
@@ -40,9 +49,9 @@ def status_of(workflow: JsonObject, pods: Iterable[PodFact]) -> BackendStatus:
     bases = _bases(metadata.get("annotations") or {})
     mine = [pod for pod in pods if pod.owner == uid]
     try:
-        nodes = _Dag(nodes_of(status), mine, bases, phase).nodes()
+        nodes = _Dag(nodes_of(status), mine, bases, phase, around).nodes()
     except NodesUnreadable as error:
-        nodes = _nodes_of_pods(mine, bases, phase)
+        nodes = _nodes_of_pods(mine, bases, phase, around)
         if phase is Phase.SUCCEEDED:
             nodes |= {
                 name: replace(nodes.get(name) or Node(phase=phase), phase=phase)
@@ -69,11 +78,13 @@ class _Dag:
         pods: Sequence[PodFact],
         bases: Mapping[str, int],
         workflow: Phase,
+        around: Surroundings,
     ) -> None:
         self._nodes = nodes
         self._workflow = workflow
-        self._pods = _latest(pods, key=lambda pod: pod.node_id)
+        self._pods = _in_order(pods, key=lambda pod: pod.node_id)
         self._bases = bases
+        self._around = around
 
     def nodes(self) -> dict[str, Node]:
         """Give the workers by name."""
@@ -99,7 +110,7 @@ class _Dag:
         if node.get("type") == "Skipped":
             return Node(phase=phase, message=message)
         if node.get("type") == "Pod":
-            attempts = [self._attempt(base, node_id, node)]
+            attempts = self._tries(base, node_id, node)
         else:
             attempts = self._attempts(base, node)
         phase = _worker_phase(phase, attempts, self._workflow)
@@ -114,60 +125,30 @@ class _Dag:
                 continue
             match = _ATTEMPT.search(child.get("name") or "")
             index = int(match[1]) if match else place
-            attempts[index] = self._attempt(base + index, child_id, child)
-        return [attempts[index] for index in sorted(attempts)]
+            attempts[index] = self._tries(base + index, child_id, child)
+        return [attempt for index in sorted(attempts) for attempt in attempts[index]]
 
-    def _attempt(self, n: int, node_id: str, node: ArgoNode) -> Attempt:
+    def _tries(self, n: int, node_id: str, node: ArgoNode) -> list[Attempt]:
+        """The attempt of a node, after what came of earlier pods of its number."""
+        phase = _phase(node.get("phase"))
+        pods = list(self._pods.get(node_id, ()))
+        pod = pods.pop() if pods else None
+        if pod is not None and not phase.ended and pod.gone and pod.started is None:
+            pods.append(pod)  # Argo makes another
+            pod = None
         outputs = node.get("outputs") or {}
-        return _attempt(
+        last = attempt_of(
             n,
-            _phase(node.get("phase")),
+            phase,
             node.get("message") or "",
             _exit_code(outputs.get("exitCode")),
-            self._pods.get(node_id),
+            pod=pod,
+            around=self._around,
             created=wall_seconds(node.get("startedAt")),
             ended=wall_seconds(node.get("finishedAt")),
             host=node.get("hostNodeName") or "",
         )
-
-
-def _attempt(
-    n: int,
-    phase: Phase,
-    message: str,
-    exit_code: int | None,
-    pod: PodFact | None,
-    *,
-    created: float | None,
-    ended: float | None,
-    host: str = "",
-) -> Attempt:
-    """Put together what Argo and the pod say of one attempt."""
-    if exit_code is None and pod is not None and pod.main is not None:
-        exit_code = pod.main.exit_code
-    reason, oom = None, False
-    if phase.ended and phase is not Phase.OMITTED:
-        verdict = classify(phase, message, exit_code, pod)
-        reason, oom, message = verdict.reason, verdict.oom, verdict.message
-        if phase is Phase.SUCCEEDED and reason != "completed":
-            # A node that shuts down may leave a pod as Succeeded whose program was ended; no evidence is no success
-            phase = Phase.FAILED
-    elif not message and pod is not None:
-        message = pod.waiting
-    return Attempt(
-        n=n,
-        phase=phase,
-        reason=reason,
-        exit_code=exit_code,
-        oom=oom,
-        message=message,
-        pod_uid=pod.uid if pod is not None else "",
-        node=(pod.host if pod is not None else "") or host,
-        created=created,
-        started=pod.started if pod is not None else None,
-        ended=ended if phase.ended else None,
-        memory=pod.memory if pod is not None else None,
-    )
+        return [*(replaced(n, earlier, self._around) for earlier in pods), last]
 
 
 def _worker_phase(phase: Phase, attempts: Sequence[Attempt], workflow: Phase) -> Phase:
@@ -186,34 +167,22 @@ def _worker_phase(phase: Phase, attempts: Sequence[Attempt], workflow: Phase) ->
 
 
 def _nodes_of_pods(
-    pods: Sequence[PodFact], bases: Mapping[str, int], workflow: Phase
+    pods: Sequence[PodFact], bases: Mapping[str, int], workflow: Phase, around: Surroundings
 ) -> dict[str, Node]:
     """What the pods alone tell of the workers."""
-    found: dict[str, dict[int, Attempt]] = {}
-    for pod in _latest(pods, key=lambda pod: f"{pod.worker}({pod.index})").values():
-        n = bases.get(_task(pod.worker), 0) + pod.index
-        found.setdefault(pod.worker, {})[n] = _attempt_of_pod(n, pod)
+    found: dict[str, dict[int, list[Attempt]]] = {}
+    for same in _in_order(pods, key=lambda pod: f"{pod.worker}({pod.index})").values():
+        *earlier, last = same
+        n = bases.get(_task(last.worker), 0) + last.index
+        attempts = [replaced(n, pod, around) for pod in earlier]
+        found.setdefault(last.worker, {})[n] = [*attempts, attempt_of_pod(n, last, around)]
     nodes = {}
     for worker, by_number in found.items():
-        attempts = [by_number[n] for n in sorted(by_number)]
-        succeeded = attempts[-1].phase is Phase.SUCCEEDED
+        flat = [attempt for n in sorted(by_number) for attempt in by_number[n]]
+        succeeded = flat[-1].phase is Phase.SUCCEEDED
         known = Phase.SUCCEEDED if succeeded else Phase.RUNNING
-        phase = _worker_phase(known, attempts, workflow)
-        nodes[worker] = Node(phase=phase, attempts=tuple(attempts))
+        nodes[worker] = Node(phase=_worker_phase(known, flat, workflow), attempts=tuple(flat))
     return nodes
-
-
-def _attempt_of_pod(n: int, pod: PodFact) -> Attempt:
-    phase = _PHASES.get(pod.phase, Phase.PENDING)
-    message = pod.message
-    if not phase.ended and pod.gone and pod.started is not None:
-        phase, message = Phase.ERROR, "pod deleted"
-    elif phase is Phase.FAILED and not message:
-        bad = [end for end in pod.ends if end.exit_code != 0]
-        bad.sort(key=lambda end: end is not pod.main)
-        message = f"{bad[0].name}: {bad[0].reason} (exit code {bad[0].exit_code})" if bad else ""
-    ended = max((end.at for end in pod.ends if end.at is not None), default=None)
-    return _attempt(n, phase, message, None, pod, created=pod.created, ended=ended)
 
 
 def _must_have_succeeded(workflow: JsonObject) -> list[str]:
@@ -229,19 +198,16 @@ def _must_have_succeeded(workflow: JsonObject) -> list[str]:
 # --- small words -----------------------------------------------------------------------------------------------------
 
 
-def _latest(pods: Sequence[PodFact], key: Any) -> dict[str, PodFact]:
-    """One pod for each key: one that exists before one that is gone, then the youngest.
-
-    A pod that vanished before it started is made again under the same name and attempt.
-    """
-    latest: dict[str, PodFact] = {}
+def _in_order(pods: Iterable[PodFact], key: Callable[[PodFact], str]) -> dict[str, list[PodFact]]:
+    """The pods of each key: those that are gone before the one that exists, then by age."""
+    found: dict[str, list[PodFact]] = {}
     for pod in sorted(pods, key=lambda pod: (not pod.gone, pod.created or 0.0, pod.uid)):
-        latest[key(pod)] = pod
-    return latest
+        found.setdefault(key(pod), []).append(pod)
+    return found
 
 
 def _phase(text: Any) -> Phase:
-    return _PHASES.get(text or "", Phase.PENDING)
+    return PHASES.get(text or "", Phase.PENDING)
 
 
 def _exit_code(text: Any) -> int | None:

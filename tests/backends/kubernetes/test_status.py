@@ -6,11 +6,13 @@ import base64
 import gzip
 import importlib.util
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from simrun.backends.base import BackendStatus, Phase
+from simrun.backends.kubernetes.attempts import Surroundings
 from simrun.backends.kubernetes.facts import pod_fact
 from simrun.backends.kubernetes.nodes import NodesUnreadable, nodes_of
 from simrun.backends.kubernetes.status import status_of
@@ -19,6 +21,7 @@ from simrun.model.quantities import MIB
 from tests.backends.kubernetes.objects import (
     UID,
     argo_node,
+    condition,
     inputs,
     pod,
     recorded,
@@ -195,16 +198,86 @@ def test_pods_of_another_workflow_of_the_same_name_say_nothing() -> None:
     assert reasons(status_of(workflow(nodes), [pod_fact(foreign)]), "sim") == [(0, "lost", None)]
 
 
-def test_of_two_pods_of_one_attempt_the_one_that_exists_counts() -> None:
+def test_each_pod_of_one_number_is_an_attempt_the_one_that_exists_the_last() -> None:
     nodes = retry("sim", "Running", [{"phase": "Running"}])
     table = PodTable(lambda run: None)
-    table.drop(pod("sim(0)", uid="first", created="12:00:00", deleted="12:00:08"))
-    table.upsert(pod("sim(0)", uid="second", created="12:00:09", containers=(running(),)))
+    preempted = condition("TerminationTarget", "WorkloadEvictedDueToPreempted", "by a workload")
+    table.drop(
+        pod("sim(0)", uid="first", phase="Pending", created="12:00:00", conditions=(preempted,))
+    )
+    table.drop(pod("sim(0)", uid="second", phase="Pending", created="12:00:04", deleted="12:00:08"))
+    table.upsert(pod("sim(0)", uid="third", created="12:00:09", containers=(running(),)))
 
     status = status_of(workflow(nodes), table.learn("wf", [], frozenset()))
 
+    attempts = [(a.n, a.pod_uid, a.reason) for a in status.nodes["sim"].attempts]
+    assert attempts == [(0, "first", "preempted"), (0, "second", "evicted"), (0, "third", None)]
+    assert status.nodes["sim"].phase is Phase.RUNNING
+
+
+def test_a_pod_that_vanished_before_it_started_has_ended_and_its_number_waits_for_another() -> None:
+    nodes = retry("sim", "Running", [{"phase": "Pending"}])
+    gone = replace(pod_fact(pod("sim(0)", uid="first", phase="Pending")), gone=True)
+
+    status = status_of(workflow(nodes), [gone])
+
+    attempts = [(a.n, a.pod_uid, a.reason) for a in status.nodes["sim"].attempts]
+    assert attempts == [(0, "first", "lost"), (0, "", None)]
+    assert status.nodes["sim"].phase is Phase.PENDING
+
+
+def test_the_end_of_a_pod_is_told_before_argo_has_written_it() -> None:
+    nodes = retry("sim", "Running", [{"phase": "Running"}])
+    killed = pod("sim(0)", containers=(terminated("main", 137, "OOMKilled"), running("wait")))
+
+    status = status_of(workflow(nodes), [pod_fact(killed)])
+
     (attempt,) = status.nodes["sim"].attempts
-    assert attempt.pod_uid == "second"
+    assert (attempt.phase, attempt.reason, attempt.oom) == (Phase.FAILED, "oom", True)
+    assert attempt.message == "main: OOMKilled (exit code 137)"
+    assert attempt.ended is not None
+    assert status.nodes["sim"].phase is Phase.PENDING  # whether it is tried again is Argo's to say
+
+
+def test_a_pod_that_is_told_to_leave_says_so_while_it_still_runs() -> None:
+    nodes = retry("sim", "Running", [{"phase": "Running"}])
+    told = condition(
+        "TerminationTarget",
+        "WorkloadEvictedDueToPreempted",
+        "Preempted to accommodate a workload (UID: 55c9f6c3-67, JobUID: 4ec2b6e0) due to prioritization",
+    )
+    leaving = pod_fact(pod("sim(0)", containers=(running(),), conditions=(told,)))
+    names = {"55c9f6c3-67": "run r2, worker sim-w0"}
+
+    (attempt,) = status_of(workflow(nodes), [leaving]).nodes["sim"].attempts
+    assert (attempt.phase, attempt.reason, attempt.leaving) == (Phase.RUNNING, None, "preempted")
+    assert attempt.preemptor == "workload 55c9f6c3-67"
+    around = Surroundings(whose=lambda uid: names.get(uid, ""))
+    (attempt,) = status_of(workflow(nodes), [leaving], around).nodes["sim"].attempts
+    assert attempt.preemptor == "run r2, worker sim-w0"
+
+
+def test_a_pod_that_waits_says_for_what_the_queue_first() -> None:
+    nodes = retry("sim", "Running", [{"phase": "Pending"}])
+    gated = pod("sim(0)", phase="Pending", uid="p1")
+    gated["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/admission"}]
+    unscheduled = pod("sim(0)", phase="Pending", uid="p1")
+    unscheduled["status"]["conditions"] = [
+        {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": "0/1 nodes are available: 1 Insufficient cpu.",
+        }
+    ]
+    around = Surroundings(waits={"p1": "insufficient quota for cpu"})
+
+    def words(obj: Json) -> str:
+        (attempt,) = status_of(workflow(nodes), [pod_fact(obj)], around).nodes["sim"].attempts
+        return attempt.message
+
+    assert words(gated) == "insufficient quota for cpu"
+    assert words(unscheduled) == "Unschedulable: 0/1 nodes are available: 1 Insufficient cpu."
 
 
 @pytest.mark.parametrize(
