@@ -10,6 +10,7 @@ from pathlib import Path
 from simrun.worker import cgroup
 
 PREFIX = "simrun-"
+_PROBE = f"{PREFIX}probe-"
 SERVICE_LEAF = "simrun-service"
 _REMOVE_TRIES, _REMOVE_WAIT_S = 50, 0.01
 
@@ -42,7 +43,8 @@ def find_parent(own: cgroup.Cgroup | None) -> Path | None:
     try:
         if own.version == 2:
             _delegate(parent)
-        probe = parent / f"{PREFIX}probe-{os.getpid()}"
+        _sweep_probes(parent)
+        probe = parent / f"{_PROBE}{os.getpid()}"
         os.mkdir(probe)
         try:
             set_limit(probe, 2**30)
@@ -51,6 +53,16 @@ def find_parent(own: cgroup.Cgroup | None) -> Path | None:
     except OSError:
         return None
     return parent
+
+
+def _sweep_probes(parent: Path) -> None:
+    """Remove probes of processes that were killed while they tried."""
+    for probe in parent.glob(f"{_PROBE}*"):
+        if not os.path.exists(f"/proc/{probe.name.removeprefix(_PROBE)}"):
+            try:
+                os.rmdir(probe)
+            except OSError:
+                pass  # another was quicker
 
 
 def _delegate(parent: Path) -> None:

@@ -118,6 +118,20 @@ def test_a_cgroup_that_may_not_be_written_means_polling(tmp_path):
     )  # a directory, but no cgroup
 
 
+def test_what_a_killed_process_left_of_its_probe_is_swept():
+    own = cgroup.find()
+    parent = groups.find_parent(own)
+    if parent is None:  # no cgroup may be made here, so none can be left
+        assert own is None or not os.access(own.memory, os.W_OK)
+        return
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    left = parent / f"{groups._PROBE}{dead.pid}"
+    left.mkdir()
+    assert groups.find_parent(own) == parent
+    assert not left.exists()
+
+
 def test_processes_of_others_are_not_moved_about(tmp_path):
     # The kernel refuses the write to subtree_control then, and limits are polled; these files take every text
     own = group(tmp_path, 2, cgroup_procs="1\n2\n", cgroup_subtree_control="cpu")
