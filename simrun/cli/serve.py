@@ -57,7 +57,7 @@ def command(
     from simrun.cli import engine, logformat
     from simrun.cli.run import make_store
     from simrun.service.api.origin import is_loopback
-    from simrun.service.main import ServeOptions, serve
+    from simrun.service.main import ServeOptions, end_process, serve
 
     logformat.configure(log_format)
     root = store_path(store)
@@ -77,6 +77,7 @@ def command(
         )
 
     asyncio.run(serve(options, place.backend, on_ready=ready))
+    end_process()
 
 
 def default_index(store: Path) -> Path:

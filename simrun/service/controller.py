@@ -55,6 +55,7 @@ Job = Callable[[str], Awaitable[None]]
 WORKERS = 8
 RESYNC_S = 600.0
 RECONCILE_TIMEOUT_S = 120.0
+FIRST_TRY_AGAIN_S, LAST_TRY_AGAIN_S = 0.1, 60.0
 
 
 def closed(
@@ -120,8 +121,11 @@ class Controller:
 
     async def _resync(self) -> None:
         while True:
-            for run_id in await self._pool.run(self.store.live_ids):
-                self._queue.add(run_id, Priority.RESYNC)
+            try:
+                for run_id in await self._pool.run(self.store.live_ids):
+                    self._queue.add(run_id, Priority.RESYNC)
+            except OSError as error:
+                log.warning("the live runs can't be listed now: %s", error)
             await self.wait_for_wake(self._resync_s)
 
     async def _work(self) -> None:
@@ -198,10 +202,24 @@ class Controller:
                 log.warning("submission of run %s failed: %s", run_id, error)
             else:
                 log.exception("submission of run %s failed", run_id)
-            await self._fail_submission(run_id, f"submission failed: {error}")
+            await self._tell_failed(run_id, f"submission failed: {error}")
         finally:
             self._jobs.pop(run_id, None)
             self._queue.add(run_id)
+
+    async def _tell_failed(self, run_id: str, message: str) -> None:
+        """Fail a submission, however long the store takes to let it be written: nobody else would look at the run again."""
+        delay = FIRST_TRY_AGAIN_S
+        while True:
+            try:
+                await self._fail_submission(run_id, message)
+                return
+            except NotFound:
+                return  # deleted meanwhile
+            except OSError as error:
+                log.warning("that run %s failed can't be written now: %s", run_id, error)
+                await asyncio.sleep(delay)
+                delay = min(LAST_TRY_AGAIN_S, 2 * delay)
 
     async def _fail_submission(self, run_id: str, message: str) -> None:
         while True:

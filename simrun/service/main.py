@@ -14,6 +14,8 @@ import logging
 import os
 import signal
 import socket
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,7 +135,20 @@ def listen(host: str, port: int) -> socket.socket:
     return made
 
 
+def end_process(within_s: float = REQUESTS_END_WITHIN_S) -> None:
+    """End without the threads that hang on a dead file server, if there are any: the interpreter would wait for them for ever.
+
+    To be called last, after `serve`. What ends in time ends as always.
+    """
+    until = time.monotonic() + within_s
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join(max(0.0, until - time.monotonic()))
+            if thread.is_alive():
+                _leave()
+
+
 def _leave() -> None:
     """End the process though a thread hangs: everything that must be durable is written before it is acted on."""
-    log.error("not stopped within %.0f s; leaving", STOP_WITHIN_S)
+    log.error("a call of the store does not return; leaving without it")
     os._exit(1)

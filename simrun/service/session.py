@@ -28,6 +28,7 @@ from simrun.service.attachments import Attachment
 from simrun.service.controller import Controller
 from simrun.service.index import IndexedRunStore, IndexRow, RunIndex
 from simrun.service.progress import ProgressReader, RunProgress
+from simrun.service.readiness import StoreCheck
 from simrun.service.rounds import prepare_round
 from simrun.service.submission import Submitter, create_run, new_record
 from simrun.store.lock import StoreLock
@@ -62,6 +63,8 @@ class Session:
         self.store = store
         self._backend, self._controller = backend, controller
         self._pool, self._clock = pool, clock
+        self._index_pool = Pool("index", 1)
+        self._check = StoreCheck(store.layout.root, clock)
         self._progress = ProgressReader(store)
         self._submissions: dict[str, Submission] = {}
         self.changes = changes
@@ -155,7 +158,8 @@ class Session:
         if not isinstance(self.store, IndexedRunStore):
             raise BackendUnavailable("this process keeps no index of runs; ask a `simrun serve`")
         index = self.store.index
-        return await self._pool.run(
+        # On a local disk, so a store that hangs must not keep it from answering
+        return await self._index_pool.run(
             index.rows, limit=limit, before=before, states=states, group=group, by_time=by_time
         )
 
@@ -163,12 +167,20 @@ class Session:
         """Run blocking file work in the pool of this session."""
         return await self._pool.run(fn, *args, **kwargs)
 
-    def not_ready(self) -> list[str]:
+    async def not_ready(self) -> list[str]:
         """Say what keeps runs from being followed; empty when nothing does."""
+        reasons = []
+        if problem := await self._check.problem():
+            reasons.append(problem)
         statistics = self._pool.statistics
         if statistics.saturated:
-            return [f"all {statistics.threads} file threads are busy: the store may hang"]
-        return []
+            reasons.append(f"all {statistics.threads} file threads are busy: the store may hang")
+        return reasons
+
+    def close(self) -> None:
+        """Give back what the session has for itself."""
+        self._check.close()
+        self._index_pool.close()
 
 
 async def _change_of(run_id: str, changes: Subscription[str]) -> None:
@@ -238,6 +250,7 @@ async def open_session(
                 finally:
                     controller.close()
                     following.cancel()
+                    session.close()
     finally:
         await pool.run(lock.release)
         pool.close()

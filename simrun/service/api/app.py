@@ -57,6 +57,6 @@ async def healthz(_request: web.Request) -> web.Response:
 
 async def readyz(request: web.Request) -> web.Response:
     """Say whether runs are followed, and why not."""
-    reasons = request.app[SESSION].not_ready()
+    reasons = await request.app[SESSION].not_ready()
     body = {"status": "ok" if not reasons else "not ready", "reasons": reasons}
     return web.json_response(body, status=200 if not reasons else 503)
