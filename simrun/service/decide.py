@@ -229,7 +229,7 @@ def _effects(
                 attempt.n in kills.get(worker, []),
             )
             for attempt in node.attempts
-            if attempt.phase is not Phase.PENDING
+            if attempt.phase is not Phase.PENDING or attempt.leaving is not None
         ]
     return tuple(effects)
 

@@ -7,13 +7,14 @@ import logging
 from collections.abc import Iterable
 
 from simrun.aio.threads import Pool
-from simrun.backends.base import Attempt, Backend
+from simrun.backends.base import Backend
 from simrun.base.clock import Clock
 from simrun.base.errors import SimrunError
 from simrun.model.record import RunRecord
 from simrun.model.report import AttemptEvidence, Observation, WorkerReport
 from simrun.model.workflow import Submission
 from simrun.service.decision import Effect, KeepAttempt, Observe, View
+from simrun.service.evidence import evidence_of, merged
 from simrun.service.logs import keep_logs
 from simrun.service.states import is_oom
 from simrun.store.resources import ResourceStore
@@ -40,7 +41,7 @@ class Effects:
     ) -> None:
         self._store, self._resources, self._backend = store, resources, backend
         self._pool, self._clock = pool, clock
-        self._kept: dict[str, dict[tuple[str, int, str], bool]] = {}
+        self._kept: dict[str, dict[tuple[str, int, str], AttemptEvidence]] = {}
 
     async def carry_out(self, view: View, effects: Iterable[Effect]) -> None:
         """Carry out the effects that are files; settling is the controller's."""
@@ -50,12 +51,14 @@ class Effects:
             effect
             for effect in effects
             if isinstance(effect, KeepAttempt)
-            and kept.get(_key(effect)) is not effect.attempt.phase.ended
+            and kept.get(_key(effect)) != evidence_of(effect.worker, effect.attempt)
         ]
         observe = [effect for effect in effects if isinstance(effect, Observe)]
         if keep or observe:
             await self._pool.run(self._files, view, keep, observe)
-            kept.update({_key(effect): effect.attempt.phase.ended for effect in keep})
+            kept.update(
+                {_key(effect): evidence_of(effect.worker, effect.attempt) for effect in keep}
+            )
 
     def _files(self, view: View, keep: list[KeepAttempt], observe: list[Observe]) -> None:
         run_id = view.record.id
@@ -81,7 +84,7 @@ class Effects:
             if effect.kill:
                 word = files.encode({"memory": seen.memory, "message": seen.message})
                 self._store.mark(task_dir.memory, attempt_name(effect.worker, seen.n), word)
-        self._store.keep_evidence(run_id, effect.task, _evidence(effect))
+        self._store.keep_evidence(run_id, effect.task, evidence_of(effect.worker, seen), merged)
 
     # --- observations ----------------------------------------------------------------------------------------------------
 
@@ -190,25 +193,6 @@ class Effects:
 
 def _key(effect: KeepAttempt) -> tuple[str, int, str]:
     return effect.worker, effect.attempt.n, effect.attempt.pod_uid
-
-
-def _evidence(effect: KeepAttempt) -> AttemptEvidence:
-    seen: Attempt = effect.attempt
-    return AttemptEvidence(
-        worker=effect.worker,
-        attempt=seen.n,
-        pod_uid=seen.pod_uid,
-        node=seen.node,
-        reason=seen.reason if seen.phase.ended else None,
-        message=seen.message,
-        exit_code=seen.exit_code,
-        oom=seen.oom,
-        enforced=seen.enforced,
-        memory=seen.memory,
-        created=seen.created,
-        started=seen.started,
-        ended=seen.ended,
-    )
 
 
 def _size_hint(view: View, task: str) -> float | None:

@@ -154,6 +154,8 @@ def attempt_oom(attempt: Attempt, report: WorkerReport | None = None) -> bool:
 
 def attempt_evicted(attempt: Attempt, *, killed: bool = False) -> bool:
     """Whether an attempt ended through no fault of its own; `killed`: it is known as killed for memory."""
+    if killed and not attempt.pod_uid:
+        return False  # its pod is gone, and with it what it said; it was known before
     if attempt.reason in INFRASTRUCTURE:
         return True
     return attempt.oom and attempt.exit_code == Exit.TERMINATED and not killed

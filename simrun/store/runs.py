@@ -23,7 +23,7 @@ from simrun.store import codec
 from simrun.store import files as store_files
 from simrun.store.layout import RunDir, StoreLayout
 from simrun.worker import files
-from simrun.worker.protocol import attempt_name
+from simrun.worker.protocol import attempt_name, holder_name
 
 
 class RunStore:
@@ -272,14 +272,38 @@ class RunStore:
                 continue
             if item is not None:
                 found.append(item)
-        return sorted(found, key=lambda item: (item.worker, item.attempt))
+        return sorted(found, key=lambda item: (item.worker, item.attempt, item.created or 0.0))
 
-    def keep_evidence(self, run_id: str, task: str, evidence: AttemptEvidence) -> None:
-        """Keep what is known of an attempt; a later word replaces an earlier one."""
+    def keep_evidence(
+        self,
+        run_id: str,
+        task: str,
+        evidence: AttemptEvidence,
+        merge: Callable[
+            [AttemptEvidence | None, AttemptEvidence], AttemptEvidence
+        ] = lambda _kept, now: now,
+    ) -> None:
+        """Keep what is known of an attempt; `merge` makes one of what was kept and what is known now, else the latter counts.
+
+        A number that was used twice is told apart by the pod: the second is kept under a name with its uid.
+        """
         directory = self.layout.run(run_id).task(task).attempts
         files.make_directory(directory)
-        name = attempt_name(evidence.worker, evidence.attempt)
-        files.replace(directory / f"{name}.json", codec.encode(evidence))
+        path = directory / f"{attempt_name(evidence.worker, evidence.attempt)}.json"
+        there = self._kept_evidence(path)
+        if there and there.pod_uid and evidence.pod_uid not in ("", there.pod_uid):
+            holder = holder_name(evidence.worker, evidence.attempt, evidence.pod_uid)
+            path = directory / f"{holder}.json"
+            there = self._kept_evidence(path)
+        known = merge(there, evidence)
+        if known != there:
+            files.replace(path, codec.encode(known))
+
+    def _kept_evidence(self, path: Path) -> AttemptEvidence | None:
+        try:
+            return codec.read(AttemptEvidence, path)
+        except DamagedRecord:
+            return None
 
     def recorded(self, run_id: str, task: str) -> set[str]:
         """Give the attempts of a task whose observation was stored, as `<worker>-<attempt>`."""
