@@ -86,6 +86,8 @@ def session_opener(options: BackendOptions, store: Path) -> OpenSession[RunSessi
                     yield EngineSession(session, own)
                     return
             display.notice(f"the store is served at {server.url}; the run is handed over")
+            if options != type(options)():
+                display.notice("where it runs and on how much is the server's matter")
             client = await stack.enter_async_context(AsyncClient(server.url))
             yield RemoteSession(client, server)
 

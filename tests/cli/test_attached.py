@@ -280,6 +280,56 @@ async def test_a_cancel_that_fails_is_told_and_the_run_followed_on(run: Run, sho
     assert "the API server does not answer" in shown.notices[-1]
 
 
+async def test_ctrl_c_leaves_a_run_that_goes_on_elsewhere(run: Run, shown: Shown) -> None:
+    run.detaches = True
+    async with asyncio.TaskGroup() as group:
+        follower = group.create_task(outcome(following(run, shown)))
+        await run.started.wait()
+        press()
+
+    left = follower.result()
+    assert isinstance(left, Left)
+    assert (left.run_id, left.session) == ("r1", run)
+    assert run.did == ["closed"]
+    assert shown.notices == []
+
+
+async def test_a_run_that_goes_on_elsewhere_is_followed_to_its_end(run: Run, shown: Shown) -> None:
+    run.detaches = True
+    run.end(RunState.FAILED)
+
+    assert (await following(run, shown)).state == "failed"
+
+
+async def test_ctrl_c_before_a_server_has_answered_leaves_too(run: Run, shown: Shown) -> None:
+    run.detaches = True
+    run.submit_may_end.clear()
+    async with asyncio.TaskGroup() as group:
+        follower = group.create_task(outcome(following(run, shown)))
+        await run.submitting.wait()
+        press()
+
+    left = follower.result()
+    assert isinstance(left, Left)
+    assert (left.run_id, left.session) == (None, run)
+
+
+async def test_a_signal_that_was_ignored_at_the_start_stays_ignored(run: Run, shown: Shown) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        async with asyncio.TaskGroup() as group:
+            follower = group.create_task(following(run, shown))
+            await run.started.wait()
+            press(signal.SIGHUP)
+            await asyncio.sleep(0)
+            run.end(RunState.SUCCEEDED)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+    assert follower.result().state == "succeeded"
+    assert run.did == ["closed"]
+
+
 async def test_what_goes_wrong_is_raised_as_it_is(run: Run, shown: Shown) -> None:
     run.updates_error = Conflict("somebody else has the run")
     run.over.set()

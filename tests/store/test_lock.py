@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -133,3 +135,30 @@ def test_whether_a_lock_is_taken_can_be_asked_without_taking_it(
 def test_a_store_that_was_never_locked_is_not_taken(tmp_path: Path) -> None:
     assert not StoreLock(tmp_path).taken()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_whether_a_lock_is_taken_is_told_without_taking_it(
+    tmp_path: Path, holder: subprocess.Popen[str]
+) -> None:
+    lock = StoreLock(tmp_path)
+    try:
+        assert lock.taken()
+        assert lock.taken()
+    finally:
+        end(holder)
+    assert not lock.taken()
+    assert lock.holder() is not None  # what a dead process left, which is why `taken` is asked
+    assert not StoreLock(tmp_path / "nowhere").taken()
+
+
+def test_asking_does_not_make_another_fail(tmp_path: Path) -> None:
+    """Asking holds the lock, shared, for a moment."""
+    lock = StoreLock(tmp_path)
+    (tmp_path / "simrun.lock").touch()
+    asking = os.open(tmp_path / "simrun.lock", os.O_RDONLY)
+    fcntl.flock(asking, fcntl.LOCK_SH)
+    threading.Timer(0.01, os.close, [asking]).start()
+
+    lock.acquire("run", 1.0)
+
+    lock.release()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -203,6 +205,146 @@ async def test_bad_requests_are_answered_with_a_problem_document(
         assert answer.content_type == "application/problem+json"
         assert body["status"] == status
         assert body["title"]
+
+
+async def test_a_submission_that_does_not_fit_together_is_refused_with_all_that_is_wrong(
+    served: Served,
+) -> None:
+    what = submission(
+        {
+            "a": {"type": "plain", "after": ["b", "nobody"]},
+            "b": {"type": "plain", "inputs": {"x": "a.y"}, "after": ["a"]},
+        },
+        {"plain": {"command": ["true"]}},
+    )
+
+    with pytest.raises(InvalidInput) as caught:
+        await served.client.submit(what)
+
+    text = str(caught.value)
+    assert {problem.field for problem in caught.value.problems} >= {"tasks.a.after[1]", "tasks.a"}
+    assert "no such task: 'nobody'" in text
+    assert "waits for itself" in text
+    assert (await served.client.runs())["runs"] == []
+
+
+async def test_types_that_are_not_there_are_told_with_what_was_meant(served: Served) -> None:
+    body = ONE.model_dump(mode="json", by_alias=True)
+    body["workflow"]["tasks"]["only"]["type"] = "plaim"
+    async with (
+        aiohttp.ClientSession() as http,
+        http.post(f"{served.url}/api/v1/runs", json={"submission": body}) as answer,
+    ):
+        (error,) = (await answer.json(content_type=None))["errors"]
+
+    assert answer.status == 422
+    assert (error["field"], error["remedy"]) == ("tasks.only.type", "did you mean 'plain'?")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://elsewhere.example"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Host": "elsewhere.example"},
+        {"Host": "127.0.0.1.elsewhere.example:8642"},
+    ],
+)
+async def test_a_page_of_another_origin_can_not_use_the_server(
+    served: Served, headers: dict[str, str]
+) -> None:
+    async with aiohttp.ClientSession() as http:
+        async with http.post(f"{served.url}/api/v1/runs", data=b"x", headers=headers) as answer:
+            assert answer.status == 403
+            assert answer.content_type == "application/problem+json"
+        own = {"Origin": served.url, "Sec-Fetch-Site": "same-origin"}
+        async with http.get(f"{served.url}/api/v1/runs", headers=own) as answer:
+            assert answer.status == 200
+
+
+async def test_a_server_says_which_store_it_has(served: Served) -> None:
+    about = await served.client.server()
+
+    assert (about["store"], about["pid"]) == (str(served.root), os.getpid())
+
+
+async def test_runs_are_listed_by_time_where_ids_are_given(served: Served) -> None:
+    for run_id in ("zz", "aa"):
+        await served.client.submit(ONE, run_id=run_id)
+
+    assert [row["id"] for row in (await served.client.runs())["runs"]] == ["zz", "aa"]
+    page = await served.client.runs(limit=1, sort="created")
+    assert ([row["id"] for row in page["runs"]], page["cursor"]) == (["aa"], None)
+    with pytest.raises(InvalidInput, match="without a cursor"):
+        await served.client.runs(sort="created", cursor="aa")
+
+
+async def test_logs_are_chosen_by_attempt_and_cut_to_their_last_lines(served: Served) -> None:
+    await served.client.submit(ONE, run_id="mine")
+    await served.running("mine")
+    logs = served.session.store.layout.run("mine").task("only").logs
+    (logs / "only-0.log").write_bytes(b"a\nb\n")
+    (logs / "only-1.log").write_bytes(b"c\nd\n")
+
+    async def read(**how: Any) -> bytes:
+        return b"".join([chunk async for chunk in served.client.logs("mine", "only", **how)])
+
+    assert await read() == b"a\nb\nc\nd\n"
+    assert await read(attempt="last") == b"c\nd\n"
+    assert await read(attempt="0", lines=1) == b"b\n"
+    assert await read(lines=1) == b"b\nd\n"
+    with pytest.raises(InvalidInput, match="must be a number, last or all"):
+        await read(attempt="x")
+
+
+async def test_streams_are_cut_when_the_process_stops_and_hold_nothing_up(
+    tmp_path: Path,
+) -> None:
+    backend = ScriptedBackend()
+    async with (
+        open_session(tmp_path / "store", lambda _store, _pool: backend) as session,
+        asyncio.timeout(30),
+    ):
+        runner = web.AppRunner(make_app(session), shutdown_timeout=300)
+        await runner.setup()
+        listening = listen("127.0.0.1", 0)
+        await web.SockSite(runner, listening).start()
+        async with AsyncClient(f"http://127.0.0.1:{listening.getsockname()[1]}") as client:
+            await client.submit(ONE, run_id="mine")
+            kinds = client._stream("/api/v1/runs/mine/events")
+            assert (await anext(kinds))[0] == "run"
+
+            await runner.cleanup()
+
+            with pytest.raises(aiohttp.ClientPayloadError):
+                async for _ in kinds:
+                    pass
+
+
+async def test_a_stream_that_ends_too_early_again_and_again_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = 0
+
+    async def events(_request: web.Request) -> web.Response:
+        nonlocal asked
+        asked += 1
+        return web.Response(text=": nothing\n\n", content_type="text/event-stream")
+
+    app = web.Application()
+    app.router.add_get("/api/v1/runs/mine/events", events)
+    monkeypatch.setattr("simrun.client.TRIES", 2)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    listening = listen("127.0.0.1", 0)
+    await web.SockSite(runner, listening).start()
+    async with AsyncClient(f"http://127.0.0.1:{listening.getsockname()[1]}") as client:
+        with pytest.raises(Unreachable, match="has ended before the run"):
+            async for _ in client.events("mine"):
+                pass
+    await runner.cleanup()
+    assert asked == 2
 
 
 async def test_nobody_there_is_told_as_unreachable() -> None:
