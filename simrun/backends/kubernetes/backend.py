@@ -9,24 +9,27 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+import logging
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import NoReturn, Self
 
 from simrun.argo import to_argo
 from simrun.backends.base import Backend, BackendStatus
 from simrun.backends.kubernetes import errors
+from simrun.backends.kubernetes.attempts import Surroundings
 from simrun.backends.kubernetes.errors import JsonObject
 from simrun.backends.kubernetes.facts import MAIN, PodFact
 from simrun.backends.kubernetes.listing import list_all
 from simrun.backends.kubernetes.podlogs import program_output
-from simrun.backends.kubernetes.reflector import Reflector, Resource, Timing
+from simrun.backends.kubernetes.reflector import Reflector, ReflectorStatistics, Resource, Timing
 from simrun.backends.kubernetes.reservation import Reservations
 from simrun.backends.kubernetes.session import METADATA_LIST, KubeSession
 from simrun.backends.kubernetes.status import attempt_number, status_of
 from simrun.backends.kubernetes.tables import Hints, PodTable, WorkflowTable
+from simrun.backends.kubernetes.workloads import WorkloadTable
 from simrun.base.errors import BackendUnavailable, Conflict
 from simrun.model import labels
 from simrun.model.cluster import ClusterConfig
@@ -34,8 +37,13 @@ from simrun.model.plan import TaskPlan
 from simrun.model.record import RunRecord
 from simrun.model.tasktype import TaskType
 
+_log = logging.getLogger(__name__)
+
 SWEEP_S = 30.0
 LOG_SILENCE_S = 60.0
+STALE_S = 150.0
+"""Age of a table at which it counts as not followed any more; two silences of a watch."""
+NO_WORKLOAD = "Kueue has not made a workload of it: either it does so right now, or the WorkloadPriorityClass of the pod does not exist"
 
 _ENDED = ("Succeeded", "Failed", "Error")
 
@@ -70,6 +78,10 @@ class KubernetesBackend:
             ),
             Reflector(kube, Resource(path=self._pods_path, labels=labels.RUN), self._pods, timing),
         )
+        self._timing = timing or Timing()
+        self._workloads = WorkloadTable()
+        self._queues: Reflector | None = None
+        """Follows the workloads once it is known which version of them the cluster has."""
         self._group = asyncio.TaskGroup()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -77,6 +89,7 @@ class KubernetesBackend:
         await self._group.__aenter__()
         for reflector in self._reflectors:
             self._tasks.append(self._group.create_task(reflector.run(), name="reflector"))
+        self._tasks.append(self._group.create_task(self._follow_queues(), name="queues"))
         self._tasks.append(self._group.create_task(self._sweep(), name="sweep"))
         return self
 
@@ -117,7 +130,8 @@ class KubernetesBackend:
             workflow = await self._kube.get(self._path(name))
         except errors.NotFound:
             return None
-        return status_of(workflow, await self._pods_of(name, before))
+        pods = await self._pods_of(name, before)
+        return status_of(workflow, pods, self._around(pods))
 
     async def stop(self, name: str, *, now: bool = False) -> None:
         """End all pods of a workflow, with their grace (`now`: without); one that does not exist counts as stopped.
@@ -204,12 +218,61 @@ class KubernetesBackend:
         for reflector in self._reflectors:
             await reflector.synced.wait()
 
+    def statistics(self) -> dict[str, ReflectorStatistics]:
+        """Give what the watches have done, and how fresh their tables are, by resource."""
+        known = (*self._reflectors, self._queues) if self._queues else self._reflectors
+        return {one.resource.path.rpartition("/")[2]: one.statistics() for one in known}
+
+    def trouble(self) -> list[str]:
+        """Say what keeps the cluster from being followed; empty when nothing does.
+
+        The queues are left out: without them it is only not known what pods wait for.
+        """
+        found = []
+        for reflector in self._reflectors:
+            what, age = reflector.resource.path.rpartition("/")[2], reflector.statistics().age_s
+            if age is None:
+                found.append(f"{what} were not listed yet")
+            elif age > STALE_S:
+                found.append(f"{what} are {age:.0f} s old: the API server does not answer")
+        return found
+
     # --- inside --------------------------------------------------------------------------------------------------------
 
     def _notify(self, run: str) -> None:
         if run:
             for hints in self._listeners:
                 hints.add(run)
+
+    def _around(self, pods: Iterable[PodFact]) -> Surroundings:
+        """What Kueue and the other pods say of these."""
+        waits = {}
+        known = self._queues is not None and self._queues.synced.is_set()
+        for pod in pods:
+            if known and pod.gated and not pod.gone:
+                wait = self._workloads.wait_of(pod.uid)
+                waits[pod.uid] = NO_WORKLOAD if wait is None else wait
+        return Surroundings(waits=waits, whose=self._whose)
+
+    def _whose(self, workload_uid: str) -> str:
+        fact = self._workloads.get(workload_uid)
+        if fact is None:
+            return ""
+        return self._pods.whose(fact.pod_uid) or f"pod {fact.pod} of queue {fact.queue}"
+
+    async def _follow_queues(self) -> NoReturn:
+        """Follow Kueue's workloads, in the version that this cluster has."""
+        while self._queues is None:
+            try:
+                group = await self._kube.get("/apis/kueue.x-k8s.io")
+                version = str(group["preferredVersion"]["version"])
+            except (errors.ApiError, KeyError, TypeError) as error:
+                _log.warning("Kueue can't be asked what pods wait for", extra={"error": str(error)})
+                await asyncio.sleep(self._timing.longest_s)
+                continue
+            path = f"/apis/kueue.x-k8s.io/{version}/namespaces/{self._config.namespace}/workloads"
+            self._queues = Reflector(self._kube, Resource(path=path), self._workloads, self._timing)
+        await self._queues.run()
 
     async def _sweep(self) -> None:
         """Name every run now and then: whatever the watches missed, is missed for so long at most."""

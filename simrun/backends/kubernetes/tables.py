@@ -140,6 +140,11 @@ class PodTable:
             if fact.workflow == workflow
         ]
 
+    def whose(self, uid: str) -> str:
+        """Say whose a pod is, in words; "" for one that is not known."""
+        fact = self._facts.get(uid)
+        return f"run {fact.run}, worker {fact.worker}" if fact is not None else ""
+
     def forget_without(self, exists: Callable[[str, str], bool]) -> int:
         """Drop the pods that are gone together with their workflow; `exists` is asked for name and uid of the latter."""
         stale = [

@@ -20,8 +20,20 @@ from aiohttp import web
 Json = dict[str, Any]
 
 KINDS = {
-    "/api/v1": {"configmaps": "ConfigMap", "pods": "Pod", "nodes": "Node"},
+    "/api/v1": {
+        "configmaps": "ConfigMap",
+        "pods": "Pod",
+        "nodes": "Node",
+        "serviceaccounts": "ServiceAccount",
+    },
     "/apis/argoproj.io/v1alpha1": {"workflows": "Workflow"},
+    "/apis/kueue.x-k8s.io/v1beta2": {
+        "workloads": "Workload",
+        "localqueues": "LocalQueue",
+        "workloadpriorityclasses": "WorkloadPriorityClass",
+    },
+    "/apis/scheduling.k8s.io/v1": {"priorityclasses": "PriorityClass"},
+    "/apis/coordination.k8s.io/v1": {"leases": "Lease"},
 }
 
 
@@ -190,6 +202,9 @@ class FakeApi:
                     content_type=fault.content_type,
                     headers=fault.headers,
                 )
+        if request.path == "/apis/kueue.x-k8s.io":
+            version = {"groupVersion": "kueue.x-k8s.io/v1beta2", "version": "v1beta2"}
+            return respond({"kind": "APIGroup", "preferredVersion": version})
         address = self._address(request.path)
         if address is None:
             return web.Response(status=404, text="404 page not found\n")

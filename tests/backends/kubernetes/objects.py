@@ -141,3 +141,31 @@ def workflow(
         "metadata": {"name": "wf", "uid": UID, "annotations": annotations or {}},
         "status": {"phase": phase, "nodes": {node["id"]: node for node in nodes}, **status},
     }
+
+
+def workload(
+    pod_uid: str,
+    created: str = "12:00:00",
+    *,
+    uid: str | None = None,
+    queue: str = "sims",
+    priority: int = 100,
+    conditions: tuple[Json, ...] | None = None,
+) -> Json:
+    """The workload of a pod; without conditions one that lacks quota."""
+    lacking = {
+        "type": "QuotaReserved",
+        "status": "False",
+        "reason": "Pending",
+        "message": "couldn't assign flavors to pod set main: insufficient unused quota for cpu, 500m more needed",
+    }
+    return {
+        "metadata": {
+            "name": f"pod-{pod_uid}",
+            "uid": uid or f"workload-of-{pod_uid}",
+            "creationTimestamp": f"2026-11-30T{created}Z",
+            "ownerReferences": [{"kind": "Pod", "name": f"name-of-{pod_uid}", "uid": pod_uid}],
+        },
+        "spec": {"queueName": queue, "priority": priority, "active": True},
+        "status": {"conditions": list(conditions) if conditions is not None else [lacking]},
+    }

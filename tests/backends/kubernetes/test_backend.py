@@ -22,13 +22,14 @@ from simrun.model.tasktype import TaskType
 from simrun.model.workflow import Task, Workflow
 from simrun.planning import plan_run
 from tests.backends.kubernetes.fake_api import FakeApi, is_list
-from tests.backends.kubernetes.objects import condition, pod, retry, running, terminated
+from tests.backends.kubernetes.objects import condition, pod, retry, running, terminated, workload
 
 Json = dict[str, Any]
 
 CONFIG = ClusterConfig(namespace="here", image="image:1")
 WORKFLOWS = "/apis/argoproj.io/v1alpha1/namespaces/here/workflows"
 PODS = "/api/v1/namespaces/here/pods"
+WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2/namespaces/here/workloads"
 NAME = "simrun-r1"
 WORKFLOW = f"{WORKFLOWS}/{NAME}"
 TYPES = {"sim": TaskType(command=["true"])}
@@ -39,7 +40,7 @@ QUICK = Timing(short_s=0.0, first_s=0.01, longest_s=0.05)
 async def backend(server: FakeApi, kube: KubeSession) -> AsyncIterator[KubernetesBackend]:
     async with KubernetesBackend(CONFIG, kube, timing=QUICK, sweep_s=60) as backend:
         await backend.synced()
-        await server.watched(2)
+        await server.watched(3)
         yield backend
 
 
@@ -265,6 +266,84 @@ async def test_a_status_while_the_server_is_away_is_no_answer(
         await backend.status(NAME)
 
 
+async def test_a_pod_that_waits_for_quota_says_what_kueue_says_and_where_it_stands(
+    server: FakeApi, backend: KubernetesBackend
+) -> None:
+    await submit(backend)
+    nodes = retry("sim", "Running", [{"phase": "Pending"}])
+    for node in nodes:
+        node["id"] = node["id"].replace("wf-id", f"{NAME}-id")
+    nodes[0]["children"] = [nodes[1]["id"]]
+    await put_status(server, phase="Running", nodes={node["id"]: node for node in nodes})
+    gated = pod("sim(0)", uid="p1", workflow=NAME, owner=there(server)["metadata"]["uid"])
+    gated["status"] = {"phase": "Pending"}
+    gated["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/admission"}]
+    await server.put(f"{PODS}/{NAME}-p1", gated)
+
+    async def words() -> str:
+        status = await backend.status(NAME)
+        assert status is not None
+        return status.nodes["sim"].attempts[-1].message
+
+    assert "Kueue has not made a workload" in await words()
+    for number, owner in enumerate(("other", "p1")):
+        await server.put(f"{WORKLOADS}/w{number}", workload(owner, f"12:0{number}:00"))
+    async with asyncio.timeout(20):
+        while "more needed" not in (said := await words()):
+            await asyncio.sleep(0.01)
+    assert (
+        said == "queue sims (2 of 2 that wait): insufficient unused quota for cpu, 500m more needed"
+    )
+
+
+async def test_a_preemptor_is_named_by_its_run(server: FakeApi, backend: KubernetesBackend) -> None:
+    await submit(backend)
+    await put_pod(server, "winner", "sim-w0(0)", run="r2", containers=(running(),))
+    await server.put(f"{WORKLOADS}/w1", workload("winner", "12:00:00", uid="aa-bb-01"))
+    text = "Preempted to accommodate a workload (UID: aa-bb-01, JobUID: x) due to prioritization"
+    told = condition("TerminationTarget", "WorkloadEvictedDueToPreempted", text)
+    await put_pod(server, "p1", "sim(0)", containers=(running(),), conditions=(told,))
+    nodes = retry("sim", "Running", [{"phase": "Running"}])
+    for node in nodes:
+        node["id"] = node["id"].replace("wf-id", f"{NAME}-id")
+    nodes[0]["children"] = [nodes[1]["id"]]
+    await put_status(server, phase="Running", nodes={node["id"]: node for node in nodes})
+
+    async with asyncio.timeout(20):
+        while True:
+            status = await backend.status(NAME)
+            assert status is not None
+            (attempt,) = status.nodes["sim"].attempts
+            if not attempt.preemptor.startswith("workload"):
+                break
+            await asyncio.sleep(0.01)
+
+    assert (attempt.leaving, attempt.preemptor) == ("preempted", "run r2, worker sim-w0")
+
+
+async def test_how_fresh_the_tables_are_can_be_read(
+    server: FakeApi, backend: KubernetesBackend
+) -> None:
+    assert set(backend.statistics()) == {"workflows", "pods", "workloads"}
+    assert all(one.drift == 0 for one in backend.statistics().values())
+    assert backend.trouble() == []
+    assert KubernetesBackend(CONFIG, backend._kube).trouble() == [
+        "workflows were not listed yet",
+        "pods were not listed yet",
+    ]
+
+
+async def test_a_cluster_without_kueue_is_followed_all_the_same(
+    server: FakeApi, kube: KubeSession
+) -> None:
+    server.fail(404, "404 page not found\n", matches=lambda r: "kueue" in r.path, times=1000)
+
+    async with KubernetesBackend(CONFIG, kube, timing=QUICK, sweep_s=60) as backend:
+        await backend.synced()
+        await submit(backend)
+        assert await backend.status(NAME) is not None
+
+
 # --- stop and delete
 
 
@@ -421,7 +500,7 @@ async def test_a_workflow_deleted_while_nobody_watched_is_told(
     server.frozen = True
     await server.remove(WORKFLOW)
     server.reset_connections()
-    await server.watched(4)
+    await server.watched(6)
     server.frozen = False
     await server.bookmark()
 
