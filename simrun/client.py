@@ -25,8 +25,8 @@ UPLOAD_S = 600.0
 """Silence that an upload bears: the server copies what it got before it answers."""
 CHUNK = 2**18
 _PLAIN = "application/octet-stream"
-TRIES = 6
-"""Connections in a row that may fail before a stream is given up; 11 s, in which a server has been started again."""
+TRIES = 10
+"""Connections in a row that may fail before a stream is given up: half a minute, in which a server has been started again."""
 SILENCE_S = 45.0
 """A stream says something each 15 s; three times that without a word and the connection is dead."""
 

@@ -28,7 +28,7 @@ PING_S = 15.0
 """Longest silence of a stream: proxies cut idle connections, most after 60 s."""
 PAGE = 50
 PAGE_MAX = 500
-FILES_MAX = 1000
+FILES_MAX = 10_000
 
 routes = web.RouteTableDef()
 
