@@ -135,7 +135,7 @@ def listen(host: str, port: int) -> socket.socket:
     return made
 
 
-def end_process(within_s: float = REQUESTS_END_WITHIN_S) -> None:
+def end_process(within_s: float = 1.0) -> None:
     """End without the threads that hang on a dead file server, if there are any: the interpreter would wait for them for ever.
 
     To be called last, after `serve`. What ends in time ends as always.
