@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ if str(HERE) not in sys.path:
 
 from onenode import cluster, layout  # noqa: E402 - the line above makes it importable
 from onenode.shell import ClusterError, run  # noqa: E402 - the same
+
+from tests.cluster import scenarios  # noqa: E402 - it may import this module's Kubectl
 
 REMEDY = "run `make cluster-up`, or name another cluster in SIMRUN_TEST_KUBECONFIG"
 
@@ -135,3 +138,12 @@ def worker_image(kubeconfig: Path) -> str:
 def pod_uid() -> int:
     """The user and group the pods run as, who may write to the run store."""
     return int(os.environ.get("SIMRUN_TEST_UID", layout.POD_UID))
+
+
+@pytest.fixture
+def scene(
+    kubectl: Kubectl, kubeconfig: Path, store_dir: Path, worker_image: str, pod_uid: int
+) -> Iterator[scenarios.Scene]:
+    """A queue with quota for three small pods and a store, both of this test alone."""
+    with scenarios.scene(kubectl, kubeconfig, store_dir, worker_image, pod_uid, 3) as made:
+        yield made
