@@ -15,9 +15,7 @@ from simrun.base.errors import InvalidInput, Locked, Problem
 from simrun.cli.attached import OpenSession, RunSession
 from simrun.cli.holder import LOOK_S, await_turn
 from simrun.cli.progress import view_of
-from simrun.cli.remote import RemoteSession
 from simrun.cli.view import RunView
-from simrun.client import AsyncClient
 from simrun.model.cluster import ClusterConfig
 from simrun.model.load import load_settings
 from simrun.model.record import RunRecord
@@ -85,6 +83,9 @@ def session_opener(options: BackendOptions, store: Path) -> OpenSession[RunSessi
                 else:
                     yield EngineSession(session, own)
                     return
+            from simrun.cli.remote import RemoteSession
+            from simrun.client import AsyncClient
+
             display.notice(f"the store is served at {server.url}; the run is handed over")
             if options != type(options)():
                 display.notice("where it runs and on how much is the server's matter")

@@ -11,12 +11,15 @@ import os
 import socket
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from simrun.aio.threads import Pool
 from simrun.base.errors import SimrunError, Unreachable
 from simrun.cli.display import Display
-from simrun.client import AsyncClient
 from simrun.store.lock import Holder, StoreLock
+
+if TYPE_CHECKING:
+    from simrun.client import AsyncClient
 
 LOOK_S = 0.5
 ANSWER_S = 30.0
@@ -34,6 +37,8 @@ class Server:
 
 async def server_at(url: str, options: str) -> Server:
     """Give the server at an address. Raises Unreachable."""
+    from simrun.client import AsyncClient  # HTTP takes longer to import than a run to start
+
     async with AsyncClient(url) as client:
         about = await _about(client)
     store = Path(str(about.get("store", "")))
@@ -75,6 +80,8 @@ async def serves(holder: Holder) -> bool:
     """Whether a holder answers at the address that it has left in the lock."""
     if holder.url is None:
         return False
+    from simrun.client import AsyncClient
+
     try:
         async with AsyncClient(holder.url) as client:
             about = await _about(client)

@@ -43,6 +43,8 @@ T = TypeVar("T")
 LOOK_S = 1.0
 """Units are committed by workers without an event, so who watches a run looks at its listings this often."""
 
+SUBMISSIONS_KEPT = 256
+
 BackendFactory = Callable[[RunStore, Pool], AbstractAsyncContextManager[Backend]]
 """Makes the backend of a session; entering starts it, leaving stops what should not outlive the session."""
 
@@ -111,9 +113,12 @@ class Session:
     async def progress(self, run_id: str) -> RunProgress:
         """Give how far a run is now."""
         record = await self._pool.run(self.store.read, run_id)
-        if run_id not in self._submissions:
-            self._submissions[run_id] = await self._pool.run(self.store.submission, run_id)
-        submission = self._submissions[run_id]
+        submission = self._submissions.get(run_id)
+        if submission is None:
+            submission = await self._pool.run(self.store.submission, run_id)
+            if len(self._submissions) >= SUBMISSIONS_KEPT:
+                self._submissions.clear()  # a cache of what never changes; the ones in use come back
+            self._submissions[run_id] = submission
         status: BackendStatus | None = None
         if record.workflow_name is not None:
             with contextlib.suppress(BackendUnavailable):
