@@ -24,13 +24,14 @@ from simrun.backends.kubernetes.errors import JsonObject
 from simrun.backends.kubernetes.facts import MAIN, PodFact
 from simrun.backends.kubernetes.listing import list_all
 from simrun.backends.kubernetes.podlogs import program_output
+from simrun.backends.kubernetes.preflight import Preflight
 from simrun.backends.kubernetes.reflector import Reflector, ReflectorStatistics, Resource, Timing
 from simrun.backends.kubernetes.reservation import Reservations
 from simrun.backends.kubernetes.session import METADATA_LIST, KubeSession
 from simrun.backends.kubernetes.status import attempt_number, status_of
 from simrun.backends.kubernetes.tables import Hints, PodTable, WorkflowTable
 from simrun.backends.kubernetes.workloads import WorkloadTable
-from simrun.base.errors import BackendUnavailable, Conflict
+from simrun.base.errors import BackendUnavailable, Conflict, InvalidInput
 from simrun.model import labels
 from simrun.model.cluster import ClusterConfig
 from simrun.model.plan import TaskPlan
@@ -65,6 +66,7 @@ class KubernetesBackend:
         self._workflows_path = f"/apis/argoproj.io/v1alpha1/namespaces/{config.namespace}/workflows"
         self._pods_path = f"/api/v1/namespaces/{config.namespace}/pods"
         self._reservations = Reservations(kube, config)
+        self._preflight = Preflight(kube, config)
         self._listeners: set[Hints] = set()
         self._workflows = WorkflowTable(self._notify)
         self._pods = PodTable(self._notify)
@@ -101,14 +103,21 @@ class KubernetesBackend:
     ) -> None:
         for task in self._tasks:
             task.cancel()
-        await self._group.__aexit__(exc_type, exc, traceback)
+        if isinstance(exc, Exception):
+            # What failed in here is nobody's but the caller's: it passes as it is, not in a group of exceptions
+            await self._group.__aexit__(None, None, None)
+        else:
+            await self._group.__aexit__(exc_type, exc, traceback)
 
     # --- workflows ---------------------------------------------------------------------------------------------------
 
     async def submit(
         self, record: RunRecord, plans: Mapping[str, TaskPlan], types: Mapping[str, TaskType]
     ) -> str:
-        """Make the workflow of a run; one that exists and is this run's counts as made. Conflict when it is another's."""
+        """Make the workflow of a run; one that exists and is this run's counts as made.
+
+        Raises Conflict when it is another's, InvalidInput when the cluster lacks what the workflow would wait for in vain.
+        """
         manifest = to_argo(record, plans, types, self._config)
         manifest["metadata"].setdefault("annotations", {}).update(
             {
@@ -117,6 +126,11 @@ class KubernetesBackend:
             }
         )
         name = str(manifest["metadata"]["name"])
+        try:
+            await self._preflight.placement(_priorities(plans))
+        except InvalidInput:
+            if not await self._is_there(name):  # what was made before can't be refused any more
+                raise
         try:
             await self._kube.create(self._workflows_path, manifest)
         except errors.AlreadyExists:
@@ -210,8 +224,10 @@ class KubernetesBackend:
             self._listeners.discard(hints)
 
     async def check(self) -> None:
-        """Ask for one workflow; raises what stands between us and any work."""
-        await self._kube.get(self._workflows_path, {"limit": "1"}, METADATA_LIST)
+        """Ask for one workflow, and for what we may do; raises what stands between us and any work."""
+        with suppress(errors.Forbidden):  # then the permissions tell it better
+            await self._kube.get(self._workflows_path, {"limit": "1"}, METADATA_LIST)
+        await self._preflight.permissions()
 
     async def synced(self) -> None:
         """Wait until everything that exists was seen once."""
@@ -264,13 +280,12 @@ class KubernetesBackend:
         """Follow Kueue's workloads, in the version that this cluster has."""
         while self._queues is None:
             try:
-                group = await self._kube.get("/apis/kueue.x-k8s.io")
-                version = str(group["preferredVersion"]["version"])
-            except (errors.ApiError, KeyError, TypeError) as error:
+                kueue = await self._preflight.kueue_path()
+            except errors.ApiError as error:
                 _log.warning("Kueue can't be asked what pods wait for", extra={"error": str(error)})
                 await asyncio.sleep(self._timing.longest_s)
                 continue
-            path = f"/apis/kueue.x-k8s.io/{version}/namespaces/{self._config.namespace}/workloads"
+            path = f"{kueue}/namespaces/{self._config.namespace}/workloads"
             self._queues = Reflector(self._kube, Resource(path=path), self._workloads, self._timing)
         await self._queues.run()
 
@@ -299,6 +314,13 @@ class KubernetesBackend:
                 path = f"{self._pods_path}/{metadata['name']}"
                 with suppress(errors.NotFound, errors.Conflict):
                     await self._kube.delete(path, uid=metadata["uid"], grace_s=1)
+
+    async def _is_there(self, name: str) -> bool:
+        try:
+            await self._kube.get(self._path(name))
+        except errors.NotFound:
+            return False
+        return True
 
     async def _existing(self, name: str) -> JsonObject:
         try:
@@ -346,6 +368,12 @@ async def open_backend(
         await backend.check()
         async with backend:
             yield backend
+
+
+def _priorities(plans: Mapping[str, TaskPlan]) -> list[str]:
+    """The fields of the priorities that the pods of these plans have."""
+    extra = any(plan.split and plan.pods > 1 for plan in plans.values())
+    return ["base_priority", "extra_priority"] if extra else ["base_priority"]
 
 
 def _has_ended(workflow: JsonObject) -> bool:

@@ -25,6 +25,8 @@ KINDS = {
         "pods": "Pod",
         "nodes": "Node",
         "serviceaccounts": "ServiceAccount",
+        "namespaces": "Namespace",
+        "persistentvolumeclaims": "PersistentVolumeClaim",
     },
     "/apis/argoproj.io/v1alpha1": {"workflows": "Workflow"},
     "/apis/kueue.x-k8s.io/v1beta2": {
@@ -35,6 +37,19 @@ KINDS = {
     "/apis/scheduling.k8s.io/v1": {"priorityclasses": "PriorityClass"},
     "/apis/coordination.k8s.io/v1": {"leases": "Lease"},
 }
+
+
+FURNITURE = (
+    "/api/v1/namespaces/here",
+    "/api/v1/namespaces/here/serviceaccounts/simrun-pod",
+    "/api/v1/namespaces/here/persistentvolumeclaims/simrun-store",
+    "/apis/kueue.x-k8s.io/v1beta2/namespaces/here/localqueues/simrun",
+    "/apis/kueue.x-k8s.io/v1beta2/workloadpriorityclasses/simrun-base",
+    "/apis/kueue.x-k8s.io/v1beta2/workloadpriorityclasses/simrun-extra",
+    "/apis/scheduling.k8s.io/v1/priorityclasses/simrun-base",
+    "/apis/scheduling.k8s.io/v1/priorityclasses/simrun-extra",
+)
+"""What ClusterConfig names by default."""
 
 
 @dataclass
@@ -94,6 +109,8 @@ class FakeApi:
         self.requests: list[web.Request] = []
         self.logs: dict[str, bytes] = {}
         self.deleted_with_grace: dict[str, int] = {}
+        self.denied: set[str] = set()
+        """What nobody may: "create workflows"."""
         self.frozen = False
         """Watches stay open and send nothing: what a dead connection looks like."""
         self._objects: dict[str, dict[str, Json]] = {}
@@ -205,6 +222,8 @@ class FakeApi:
         if request.path == "/apis/kueue.x-k8s.io":
             version = {"groupVersion": "kueue.x-k8s.io/v1beta2", "version": "v1beta2"}
             return respond({"kind": "APIGroup", "preferredVersion": version})
+        if request.path.endswith("accessreviews"):
+            return respond(self._review(await request.json()), code=201)
         address = self._address(request.path)
         if address is None:
             return web.Response(status=404, text="404 page not found\n")
@@ -371,6 +390,12 @@ class FakeApi:
             return status(400, "BadRequest", text)
         return web.Response(body=self.logs[name], content_type="text/plain")
 
+    def _review(self, body: Json) -> Json:
+        asked = body["spec"]["resourceAttributes"]
+        sub = f"/{asked['subresource']}" if asked["subresource"] else ""
+        what = f"{asked['verb']} {asked['resource']}{sub}"
+        return body | {"status": {"allowed": what not in self.denied}}
+
     async def _store(self, kind: str, address: Address, obj: Json, before: Json | None) -> Json:
         self.version += 1
         obj = copy.deepcopy(obj)
@@ -398,6 +423,15 @@ class FakeApi:
             if plural in kinds:
                 return Address(scope + plural, kinds[plural], plural, name, sub)
         return None
+
+
+@asynccontextmanager
+async def furnished_api() -> AsyncIterator[FakeApi]:
+    """Run a fake API server of a cluster that has what runs need in the namespace `here`, as the defaults name it."""
+    async with fake_api() as api:
+        for path in FURNITURE:
+            await api.put(path, {})
+        yield api
 
 
 @asynccontextmanager

@@ -15,13 +15,13 @@ from simrun.backends.kubernetes import errors
 from simrun.backends.kubernetes.backend import KubernetesBackend, open_backend
 from simrun.backends.kubernetes.reflector import Timing
 from simrun.backends.kubernetes.session import KubeSession
-from simrun.base.errors import BackendError, BackendUnavailable, Conflict
+from simrun.base.errors import BackendError, BackendUnavailable, Conflict, InvalidInput
 from simrun.model.cluster import ClusterConfig
 from simrun.model.record import RunRecord, RunTimes
 from simrun.model.tasktype import TaskType
 from simrun.model.workflow import Task, Workflow
 from simrun.planning import plan_run
-from tests.backends.kubernetes.fake_api import FakeApi, is_list
+from tests.backends.kubernetes.fake_api import FURNITURE, FakeApi, furnished_api, is_list
 from tests.backends.kubernetes.objects import condition, pod, retry, running, terminated, workload
 
 Json = dict[str, Any]
@@ -34,6 +34,12 @@ NAME = "simrun-r1"
 WORKFLOW = f"{WORKFLOWS}/{NAME}"
 TYPES = {"sim": TaskType(command=["true"])}
 QUICK = Timing(short_s=0.0, first_s=0.01, longest_s=0.05)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeApi]:
+    async with furnished_api() as api:
+        yield api
 
 
 @pytest.fixture
@@ -187,7 +193,7 @@ async def test_a_workflow_that_is_being_deleted_has_to_go_first(
 
 async def test_a_refusal_of_a_webhook_is_final(server: FakeApi, backend: KubernetesBackend) -> None:
     text = '{"kind": "Status", "code": 403, "reason": "Forbidden", "message": "denied the request"}'
-    server.fail(403, text, matches=lambda request: request.method == "POST")
+    server.fail(403, text, matches=lambda r: r.method == "POST" and r.path == WORKFLOWS)
 
     with pytest.raises(BackendError, match="denied the request"):
         await submit(backend)
@@ -203,6 +209,92 @@ async def test_a_cluster_without_argo_is_told_from_one_without_the_workflow(
     with pytest.raises(errors.UnknownResource):
         await backend.stop(NAME)
     assert await backend.status(NAME) is None
+
+
+@pytest.mark.parametrize(
+    ("missing", "told"),
+    [
+        ("localqueues/simrun", "local_queue: there is no such queue in namespace here"),
+        ("/priorityclasses/simrun-base", "base_priority: there is no PriorityClass"),
+        ("workloadpriorityclasses/simrun-base", "base_priority: there is no WorkloadPriorityClass"),
+        ("serviceaccounts/simrun-pod", "service_account: there is none in namespace here"),
+        (
+            "persistentvolumeclaims/simrun-store",
+            "store.persistentVolumeClaim.claimName: there is no",
+        ),
+        ("/api/v1/namespaces/here", "namespace: does not exist on the cluster"),
+    ],
+)
+async def test_what_the_cluster_lacks_is_named_before_anything_is_made(
+    server: FakeApi, backend: KubernetesBackend, missing: str, told: str
+) -> None:
+    (path,) = [path for path in FURNITURE if path.endswith(missing)]
+    await server.remove(path)
+
+    with pytest.raises(InvalidInput) as caught:
+        await submit(backend)
+
+    assert told in str(caught.value)
+    assert all(problem.remedy for problem in caught.value.problems)
+    assert server.read(WORKFLOW) is None
+
+
+async def test_all_that_is_missing_is_told_at_once(
+    server: FakeApi, backend: KubernetesBackend
+) -> None:
+    for path in FURNITURE[1:4]:
+        await server.remove(path)
+    with pytest.raises(InvalidInput) as caught:
+        await submit(backend)
+    assert {problem.field.partition(".")[0] for problem in caught.value.problems} == {
+        "service_account",
+        "local_queue",
+        "store",
+        "snapshots",
+    }
+
+
+async def test_a_run_whose_workflow_exists_is_not_refused_any_more(
+    server: FakeApi, backend: KubernetesBackend, kube: KubeSession
+) -> None:
+    await submit(backend)
+    await server.remove(FURNITURE[3])
+
+    async with KubernetesBackend(CONFIG, kube, timing=QUICK) as anew:
+        assert await submit(anew) == NAME
+
+
+async def test_what_we_may_not_look_for_is_taken_as_there(
+    server: FakeApi, backend: KubernetesBackend
+) -> None:
+    for path in FURNITURE:
+        await server.remove(path)
+    refusal = '{"kind": "Status", "code": 403, "reason": "Forbidden"}'
+    server.fail(403, refusal, times=1000, matches=lambda r: r.path in FURNITURE)
+
+    assert await submit(backend) == NAME
+
+
+async def test_pods_that_may_not_write_results_are_told_before(
+    server: FakeApi, backend: KubernetesBackend
+) -> None:
+    server.denied = {"create workflowtaskresults"}
+
+    with pytest.raises(InvalidInput, match="may not create workflowtaskresults"):
+        await submit(backend)
+
+
+async def test_all_permissions_that_are_missing_are_told_when_the_cluster_is_opened(
+    server: FakeApi, tmp_path: Path
+) -> None:
+    server.denied = {"create workflows", "get pods/log", "get nodes"}
+
+    with pytest.raises(BackendError) as caught:
+        async with open_backend(CONFIG, kubeconfig(tmp_path / "config", server.url)):
+            pass
+
+    text = "not allowed in namespace here: create workflows.argoproj.io, get pods/log; bind a Role"
+    assert text in str(caught.value)
 
 
 # --- status
@@ -340,8 +432,17 @@ async def test_a_cluster_without_kueue_is_followed_all_the_same(
 
     async with KubernetesBackend(CONFIG, kube, timing=QUICK, sweep_s=60) as backend:
         await backend.synced()
-        await submit(backend)
-        assert await backend.status(NAME) is not None
+        assert backend.trouble() == []
+        with pytest.raises(InvalidInput, match="the cluster has no Kueue"):
+            await submit(backend)
+
+
+async def test_what_fails_while_a_backend_is_open_is_raised_as_it_is(
+    server: FakeApi, kube: KubeSession
+) -> None:
+    with pytest.raises(Conflict, match="mine"):
+        async with KubernetesBackend(CONFIG, kube, timing=QUICK):
+            raise Conflict("mine")
 
 
 # --- stop and delete
