@@ -38,7 +38,11 @@ def main() -> int:
     for name in wanted:
         print(f"{name} …", file=sys.stderr, flush=True)
         done = subprocess.run(
-            [sys.executable, there[name]], stdout=subprocess.PIPE, text=True, check=False
+            [sys.executable, there[name]],
+            stdout=subprocess.PIPE,
+            text=True,
+            check=False,
+            env=environment,
         )
         if done.returncode:
             failed = True

@@ -24,7 +24,7 @@ def gate():
 
 
 async def started(pool):
-    while not pool.statistics.busy:  # noqa: ASYNC110 - the thread of the pool sets no event that a loop could wait for
+    while not pool.statistics.busy:
         await asyncio.sleep(0.001)
 
 
