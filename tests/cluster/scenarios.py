@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import yaml
 
@@ -45,6 +45,8 @@ SMALL: dict[str, Any] = {"resources": {"cpu": CPU, "memory": "96Mi"}, "grace": 2
 GATE = "until [ -e $SIMRUN_TASK_DIR/go ]; do sleep 0.1; done"
 """A command that waits for `Scene.open_gate`."""
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Wrap = Callable[[Backend], Backend]
 _ENDED = ("Succeeded", "Failed")
 
@@ -219,6 +221,15 @@ async def _service(scene: Scene, kubeconfig: Path, wrap: Wrap) -> AsyncIterator[
         open_session(scene.store, backend, command="run", owner=scene.owner) as session,
     ):
         yield Service(scene, session, made[0], kube)
+
+
+async def aside(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call what blocks, such as kubectl, beside the event loop, which a service needs meanwhile."""
+    pool = Pool("scenario", 1)
+    try:
+        return await pool.run(function, *args, **kwargs)
+    finally:
+        pool.close()
 
 
 def submission(tasks: dict[str, Any], types: dict[str, Any], **request: Any) -> Submission:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
@@ -15,7 +14,7 @@ import pytest
 
 from simrun.backends.base import Attempt, BackendStatus
 from simrun.model.record import RunState
-from tests.cluster.scenarios import GATE, Scene, running, sweep
+from tests.cluster.scenarios import GATE, Scene, aside, running, sweep
 from tests.scenario.campaign import harness_pids, wait_until
 
 if TYPE_CHECKING:
@@ -36,8 +35,8 @@ async def test_a_run_outlives_a_coordinator_deleted_by_hand_and_an_extra_worker_
         await service.no_longer_young(run)
         coordinator = (await service.pod(run, "sweep-w0"))["metadata"]["name"]
         extra = (await service.pod(run, "sweep-w1"))["metadata"]["name"]
-        await asyncio.to_thread(kubectl, "delete", "pod", coordinator, "--wait=false")
-        await asyncio.to_thread(evict, kubectl, extra)
+        await aside(kubectl, "delete", "pod", coordinator, "--wait=false")
+        await aside(evict, kubectl, extra)
         await service.when(run, running("sweep-w0", "sweep-w1", attempt=1))
         scene.open_gate(run, "sweep")
         record = await service.ended(run)
@@ -72,19 +71,19 @@ async def test_a_zombie_whose_pod_is_gone_overwrites_nothing_of_its_successor(
             {"sweep": sweep(command, workers=1, units=2, grace=60)},
         )
         await service.when(run, running("sweep-w0"))
-        await asyncio.to_thread(wait_until, "a claim", lambda: bool(claims(scene, run)))
+        await aside(wait_until, "a claim", lambda: bool(claims(scene, run)))
         await service.no_longer_young(run)
         old = (await service.pod(run, "sweep-w0"))["metadata"]
         (harness,) = harness_pids(run, "sweep-w0")
         with frozen(run) as zombie:
             force = ("--force", "--grace-period=0", "--wait=false")
-            await asyncio.to_thread(kubectl, "delete", "pod", old["name"], *force)
+            await aside(kubectl, "delete", "pod", old["name"], *force)
             await service.when(run, lambda status: successor(status, old["uid"]) is not None)
             scene.open_gate(run, "sweep")
             record = await service.ended(run)
             before = written(scene, run)
             signal_all(zombie, signal.SIGCONT)
-            await asyncio.to_thread(wait_until, "the zombie's end", lambda: has_ended(harness))
+            await aside(wait_until, "the zombie's end", lambda: has_ended(harness))
             after = written(scene, run)
 
     assert record.state is RunState.SUCCEEDED, record.message

@@ -128,7 +128,7 @@ async def test_a_run_that_is_cancelled_before_its_workflow_exists_gated_starting
         runs = {
             name: await service.submit(
                 {name: {"type": name}, "after": {"type": name, "after": [name]}}, {name: kind}
-            )  # fmt: skip
+            )
             for name, kind in kinds.items()
         }
         await held[0].reached.wait()
