@@ -103,6 +103,10 @@ class AsyncClient:
         """Give how far a run is."""
         return self._object(await self._call("GET", f"/api/v1/runs/{run_id}/progress"))
 
+    async def why(self, run_id: str) -> dict[str, Any]:
+        """Give what a run waits for, task by task. Raises NotFound, Unreachable."""
+        return self._object(await self._call("GET", f"/api/v1/runs/{run_id}/why"))
+
     async def events(self, run_id: str) -> AsyncIterator[dict[str, Any]]:
         """Yield how far a run is at each change until it has ended; a connection that is cut is made again."""
         failures = 0

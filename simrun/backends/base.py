@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from simrun.model.plan import TaskPlan
 from simrun.model.record import RunRecord
@@ -128,4 +128,13 @@ class Backend(Protocol):
 
     def events(self) -> AsyncIterator[str]:
         """Yield ids of runs of which something changed, for as long as the backend lives."""
+        ...
+
+
+@runtime_checkable
+class Followed(Protocol):
+    """A backend that follows something elsewhere, and may lose sight of it."""
+
+    def trouble(self) -> list[str]:
+        """Say what keeps it from being followed; empty when nothing does."""
         ...

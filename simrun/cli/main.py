@@ -25,6 +25,7 @@ COMMANDS = {
     "types": "Show the task types of a workflow file.",
     "init": "Write a small example workflow to start from.",
     "list": "List the runs in the store.",
+    "why": "Say what a run on a server waits for.",
     "show": "Show a run, or one of its tasks.",
     "logs": "Print the output of a task's workers.",
     "version": "Print the version.",

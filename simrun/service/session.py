@@ -18,7 +18,7 @@ import anyio
 
 from simrun.aio.broadcast import Broadcast, Subscription
 from simrun.aio.threads import Pool
-from simrun.backends.base import Backend, BackendStatus
+from simrun.backends.base import Backend, BackendStatus, Followed
 from simrun.base import ids
 from simrun.base.clock import Clock, SystemClock
 from simrun.base.errors import BackendUnavailable, Conflict
@@ -31,6 +31,7 @@ from simrun.service.progress import ProgressReader, RunProgress
 from simrun.service.readiness import StoreCheck
 from simrun.service.rounds import prepare_round
 from simrun.service.submission import Submitter, create_run, new_record
+from simrun.service.why import RunWhy, why
 from simrun.store.lock import StoreLock
 from simrun.store.resources import ResourceStore
 from simrun.store.runs import RunStore
@@ -112,6 +113,19 @@ class Session:
 
     async def progress(self, run_id: str) -> RunProgress:
         """Give how far a run is now."""
+        record, submission, status = await self._look(run_id)
+        return await self._pool.run(self._progress.read, record, submission, status)
+
+    async def why(self, run_id: str) -> RunWhy:
+        """Say what a run waits for. Raises NotFound, DamagedRecord."""
+        record, submission, status = await self._look(run_id)
+        in_flight = self._controller.in_flight(run_id)
+        return why(
+            record, submission.workflow, status, in_flight=in_flight, notes=self._out_of_sight()
+        )
+
+    async def _look(self, run_id: str) -> tuple[RunRecord, Submission, BackendStatus | None]:
+        """Give what is known of a run; no status while the backend does not answer."""
         record = await self._pool.run(self.store.read, run_id)
         submission = self._submissions.get(run_id)
         if submission is None:
@@ -123,7 +137,10 @@ class Session:
         if record.workflow_name is not None:
             with contextlib.suppress(BackendUnavailable):
                 status = await self._backend.status(record.workflow_name)
-        return await self._pool.run(self._progress.read, record, submission, status)
+        return record, submission, status
+
+    def _out_of_sight(self) -> list[str]:
+        return self._backend.trouble() if isinstance(self._backend, Followed) else []
 
     async def updates(self, run_id: str) -> AsyncIterator[RunProgress]:
         """Yield how far a run is, at each change, until it has ended and nothing of it is pending."""
@@ -180,7 +197,7 @@ class Session:
         statistics = self._pool.statistics
         if statistics.saturated:
             reasons.append(f"all {statistics.threads} file threads are busy: the store may hang")
-        return reasons
+        return reasons + self._out_of_sight()
 
     def close(self) -> None:
         """Give back what the session has for itself."""

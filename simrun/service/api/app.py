@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 from aiohttp import web
 
-from simrun.service.api import logs, runs
+from simrun.service.api import logs, runs, why
 from simrun.service.api.origin import LOOPBACK_ONLY, same_origin
 from simrun.service.api.problems import problems
 from simrun.service.api.runs import SESSION
@@ -28,6 +28,7 @@ def make_app(session: Session, *, loopback_only: bool = True) -> web.Application
     app.on_shutdown.append(_cut_streams)
     app.add_routes(runs.routes)
     app.add_routes(logs.routes)
+    app.add_routes(why.routes)
     app.router.add_get("/api/v1/server", server)
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)

@@ -1,0 +1,46 @@
+"""The text of `simrun why`."""
+
+from __future__ import annotations
+
+from simrun.cli.why import text_of
+
+
+def test_each_reason_stands_with_its_workers_and_its_remedy() -> None:
+    quota = {
+        "workers": [f"sweep-w{n}" for n in range(1, 9)],
+        "attempt": 0,
+        "text": "queue sims: more than its maximum capacity",
+        "remedy": "lower resources",
+    }
+    image = {
+        "workers": ["sweep-w0"],
+        "attempt": 1,
+        "text": "ImagePullBackOff: \x1b[31mred",
+        "remedy": "",
+    }
+    sweep = {"task": "sweep", "state": "queued", "text": "9 wait", "workers": [quota, image]}
+    plot = {"task": "plot", "state": "waiting", "text": "waits for sweep (queued)", "workers": []}
+
+    text = text_of(
+        {
+            "run": "r1",
+            "state": "running",
+            "text": "workers of sweep wait",
+            "tasks": [sweep, plot],
+            "notes": ["pods are 200 s old"],
+        }
+    )
+
+    assert text.splitlines() == [
+        "run r1 is running: workers of sweep wait",
+        "",
+        "sweep, queued: 9 wait",
+        "  sweep-w1 and 7 other workers: queue sims: more than its maximum capacity",
+        "    -> lower resources",
+        "  sweep-w0: ImagePullBackOff: " + text.splitlines()[5].partition("Off: ")[2],
+        "",
+        "plot, waiting: waits for sweep (queued)",
+        "",
+        "note: pods are 200 s old",
+    ]
+    assert "\x1b" not in text
