@@ -6,11 +6,11 @@ import json
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from onenode import control_plane, daemons, debian, images, keys, layout, node, operators, programs
 from onenode.archive import Image
-from onenode.shell import ClusterError, exclusive, remove, require_root, say, write
+from onenode.shell import ClusterError, exclusive, remove, require_root, say, wait_for, write
 
 # What says which versions run: the processes may be older than versions.env
 _STARTED = layout.RUN / "started.json"
@@ -60,12 +60,14 @@ def start(packed: Sequence[Image]) -> None:
     keys.make()
     keys.write_kubeconfigs()
     operators.prepare_store()
+    control_plane.start_etcd()
     control_plane.start_api()
     node.start_containerd()
     images.deliver(packed)
     control_plane.wait_for_api()
     control_plane.start_controllers()
     node.start_kubelet()
+    node.start_proxy()
     operators.define_objects()
     operators.start_argo()
     operators.start_kueue()
@@ -121,6 +123,28 @@ def down(_argv: Sequence[str]) -> int:
     with exclusive():
         stop()
     say("the cluster is down")
+    return 0
+
+
+def restart(argv: Sequence[str]) -> int:
+    """Kill one process of a running cluster, if it is there, and start it again: NAME [VARIABLE=VALUE …].
+
+    NAME is kube-apiserver, kubelet or workflow-controller; only the last takes variables for its environment.
+    """
+    require_root()
+    name, *pairs = argv or ("",)
+    environment = dict(pair.split("=", 1) for pair in pairs)
+    starts: dict[str, Callable[[], None]] = {
+        "kube-apiserver": control_plane.start_api,
+        "kubelet": node.start_kubelet,
+        "workflow-controller": lambda: operators.start_argo(environment),
+    }
+    if name not in starts:
+        raise ClusterError(f"{name!r} can't be restarted: name one of {', '.join(starts)}")
+    daemons.kill(name)
+    wait_for(f"the end of {name}", lambda: not daemons.find(name))
+    starts[name]()
+    wait_for(f"{name}", lambda: daemons.alive(name) and control_plane.answers())
     return 0
 
 

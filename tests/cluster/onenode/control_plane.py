@@ -26,8 +26,8 @@ def _kubernetes(name: str, *argv: str) -> None:
     start(name, layout.program("kubernetes", name), *argv)
 
 
-def start_api() -> None:
-    """Start etcd and the API server; return before they answer."""
+def start_etcd() -> None:
+    """Start etcd; return before it answers."""
     peer = "http://127.0.0.1:2380"
     start(
         "etcd",
@@ -42,6 +42,10 @@ def start_api() -> None:
             f"--listen-peer-urls={peer}",
         ),
     )
+
+
+def start_api() -> None:
+    """Start the API server; return before it answers."""
     _kubernetes(
         "kube-apiserver",
         f"--etcd-servers={_ETCD}",

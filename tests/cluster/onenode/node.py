@@ -126,7 +126,7 @@ def _containerd_answers() -> bool:
 
 
 def start_kubelet() -> None:
-    """Give the node its address and start the kubelet and kube-proxy."""
+    """Give the node its address and start the kubelet."""
     if f"{layout.NODE_ADDRESS}/" not in run("ip", "-oneline", "address", "show", "dev", "lo"):
         run("ip", "address", "add", f"{layout.NODE_ADDRESS}/32", "dev", "lo")
     write(layout.RUN / "kubelet.json", json.dumps(_kubelet_configuration(), indent=1))
@@ -138,6 +138,10 @@ def start_kubelet() -> None:
         *(f"--hostname-override={layout.NODE}", f"--node-ip={layout.NODE_ADDRESS}"),
         *(f"--root-dir={_KUBELET}", f"--cert-dir={layout.RUN / 'kubelet-pki'}"),
     )
+
+
+def start_proxy() -> None:
+    """Start kube-proxy."""
     start(
         "kube-proxy",
         layout.program("kubernetes", "kube-proxy"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +55,8 @@ def define_objects() -> None:
     kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
 
 
-def start_argo() -> None:
-    """Start the workflow controller."""
+def start_argo(environment: Mapping[str, str] | None = None) -> None:
+    """Start the workflow controller, with more variables in its environment if wanted."""
     start(
         "workflow-controller",
         layout.program("argo", "workflow-controller"),
@@ -69,7 +69,11 @@ def start_argo() -> None:
         ),
         # The requeue time is the pause between a pod's end and the next one's start; ten seconds is
         # the default
-        env={"LEADER_ELECTION_DISABLE": "true", "DEFAULT_REQUEUE_TIME": "1s"},
+        env={
+            "LEADER_ELECTION_DISABLE": "true",
+            "DEFAULT_REQUEUE_TIME": "1s",
+            **(environment or {}),
+        },
     )
 
 
