@@ -85,7 +85,7 @@ def changes_between(zone: ZoneInfo, begin: int, end: int) -> Iterator[tuple[int,
     while minute < end:
         start, minute_after, offset = stretch(zone, minute)
         if offset != before:
-            yield max(start, begin), before, offset
+            yield start, before, offset
         minute, before = minute_after, offset
 
 
