@@ -51,6 +51,8 @@ def attempt_of(
             # Argo will say so too, some seconds later; what the pod says now may be gone by then
             phase, message = seen, words or message
             ended = _last_end(pod)
+        elif seen is Phase.RUNNING and pod.started is not None:
+            phase = seen
     if exit_code is None and pod is not None and pod.main is not None:
         exit_code = pod.main.exit_code
     reason, oom = None, False

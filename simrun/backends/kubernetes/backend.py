@@ -1,8 +1,9 @@
 """The Kubernetes backend: Argo Workflows runs the DAG of a run, Kueue admits its pods.
 
-Slow but never wrong: what it says of a workflow comes from consistent reads made when it is asked, never from the tables that the watches
-keep. Those serve two ends. They tell which run to look at, so that nobody polls; a sweep names every run with a workflow
-or a pod every 30 s besides. And they remember what pods said before they went, since no later read brings it back.
+Watches keep tables of workflows, pods and Kueue's workloads. They tell which run to look at, so that nobody polls; a sweep names every run
+with a workflow or a pod every 30 s besides. They remember what pods said before they went, since no later read brings it back. And
+what is said of a workflow comes from them, with a read of the workflow itself where the pods leave something open (`reading`). While a watch
+is not alive, it comes from consistent reads; and that a workflow does not exist always does.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from simrun.backends.kubernetes.facts import MAIN, PodFact
 from simrun.backends.kubernetes.listing import list_all
 from simrun.backends.kubernetes.podlogs import program_output
 from simrun.backends.kubernetes.preflight import Preflight
+from simrun.backends.kubernetes.reading import READ_S, WorkflowReader
 from simrun.backends.kubernetes.reflector import Reflector, ReflectorStatistics, Resource, Timing
 from simrun.backends.kubernetes.reservation import Reservations
 from simrun.backends.kubernetes.session import METADATA_LIST, KubeSession
@@ -42,6 +44,8 @@ _log = logging.getLogger(__name__)
 
 SWEEP_S = 30.0
 LOG_SILENCE_S = 60.0
+FRESH_S = 75.0
+"""Age of a table up to which it is relied on: bookmarks come each minute."""
 STALE_S = 150.0
 """Age of a table at which it counts as not followed any more; two silences of a watch."""
 NO_WORKLOAD = "Kueue has not made a workload of it: either it does so right now, or the WorkloadPriorityClass of the pod does not exist"
@@ -59,6 +63,7 @@ class KubernetesBackend:
         *,
         timing: Timing | None = None,
         sweep_s: float = SWEEP_S,
+        read_s: float = READ_S,
     ) -> None:
         self._config = config
         self._kube = kube
@@ -84,6 +89,7 @@ class KubernetesBackend:
         self._workloads = WorkloadTable()
         self._queues: Reflector | None = None
         """Follows the workloads once it is known which version of them the cluster has."""
+        self._reader = WorkflowReader(kube, self._path, self._workflows, self._notify, read_s)
         self._group = asyncio.TaskGroup()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -101,6 +107,7 @@ class KubernetesBackend:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self._reader.close()
         for task in self._tasks:
             task.cancel()
         if isinstance(exc, Exception):
@@ -138,13 +145,14 @@ class KubernetesBackend:
         return name
 
     async def status(self, name: str) -> BackendStatus | None:
-        """Give the state of a workflow from consistent reads; None when it does not exist."""
+        """Give the state of a workflow; None when it does not exist."""
         before = self._pods.uids(name)
-        try:
-            workflow = await self._kube.get(self._path(name))
-        except errors.NotFound:
+        pods = self._pods.of(name) if self._followed() else None
+        workflow = await self._reader.read(name, pods)
+        if workflow is None:
             return None
-        pods = await self._pods_of(name, before)
+        # Again, since a read takes its time; where they aren't followed, asked for
+        pods = await self._pods_of(name, before) if pods is None else self._pods.of(name)
         return status_of(workflow, pods, self._around(pods))
 
     async def stop(self, name: str, *, now: bool = False) -> None:
@@ -239,6 +247,14 @@ class KubernetesBackend:
         known = (*self._reflectors, self._queues) if self._queues else self._reflectors
         return {one.resource.path.rpartition("/")[2]: one.statistics() for one in known}
 
+    def _followed(self) -> bool:
+        """Whether the tables of workflows and pods may be relied on now."""
+        for reflector in self._reflectors:
+            age = reflector.statistics().age_s
+            if not reflector.synced.is_set() or age is None or age > FRESH_S:
+                return False
+        return True
+
     def trouble(self) -> list[str]:
         """Say what keeps the cluster from being followed; empty when nothing does.
 
@@ -297,6 +313,7 @@ class KubernetesBackend:
                 self._notify(run)
             if self._workflows.synced:
                 self._pods.forget_without(self._workflows.exists)
+                self._reader.forget_gone()
 
     def _path(self, name: str) -> str:
         return f"{self._workflows_path}/{name}"

@@ -74,6 +74,10 @@ class WorkflowTable:
         self._facts.pop(fact.name, None)
         self._notify(fact.run)
 
+    def get(self, name: str) -> WorkflowFact | None:
+        """Give a workflow by its name."""
+        return self._facts.get(name)
+
     def exists(self, name: str, uid: str) -> bool:
         """Whether this very workflow is in the table."""
         fact = self._facts.get(name)
@@ -101,6 +105,7 @@ class PodTable:
     def __init__(self, notify: Callable[[str], None]) -> None:
         self._notify = notify
         self._facts: dict[str, PodFact] = {}
+        self._of_workflow: dict[str, set[str]] = {}
 
     def replace(self, objects: Iterable[JsonObject]) -> None:
         """Take all pods that exist; the others are gone."""
@@ -121,7 +126,11 @@ class PodTable:
 
     def uids(self, workflow: str) -> frozenset[str]:
         """Give the uids of all known pods of a workflow; for `learn`, to be asked before its list is."""
-        return frozenset(fact.uid for fact in self._facts.values() if fact.workflow == workflow)
+        return frozenset(self._of_workflow.get(workflow, ()))
+
+    def of(self, workflow: str) -> list[PodFact]:
+        """Give all that is known of the pods of a workflow, gone ones too."""
+        return [self._facts[uid] for uid in self._of_workflow.get(workflow, ())]
 
     def learn(
         self, workflow: str, objects: Iterable[JsonObject], before: frozenset[str]
@@ -133,11 +142,10 @@ class PodTable:
         """
         listed = {fact.uid: fact for fact in map(pod_fact, objects)}
         for uid, fact in listed.items():
-            self._facts[uid] = merged(self._facts[uid], fact) if uid in self._facts else fact
+            self._keep(merged(self._facts[uid], fact) if uid in self._facts else fact)
         return [
             replace(fact, gone=True) if fact.uid in before and fact.uid not in listed else fact
-            for fact in self._facts.values()
-            if fact.workflow == workflow
+            for fact in self.of(workflow)
         ]
 
     def whose(self, uid: str) -> str:
@@ -153,7 +161,10 @@ class PodTable:
             if fact.gone and not exists(fact.workflow, fact.owner)
         ]
         for uid in stale:
-            del self._facts[uid]
+            workflow = self._facts.pop(uid).workflow
+            self._of_workflow[workflow].discard(uid)
+            if not self._of_workflow[workflow]:
+                del self._of_workflow[workflow]
         return len(stale)
 
     def runs(self) -> set[str]:
@@ -167,5 +178,9 @@ class PodTable:
         old = self._facts.get(fact.uid)
         new = fact if old is None else merged(old, fact)
         if new != old:
-            self._facts[fact.uid] = new
+            self._keep(new)
             self._notify(fact.run)
+
+    def _keep(self, fact: PodFact) -> None:
+        self._facts[fact.uid] = fact
+        self._of_workflow.setdefault(fact.workflow, set()).add(fact.uid)

@@ -44,7 +44,7 @@ async def server() -> AsyncIterator[FakeApi]:
 
 @pytest.fixture
 async def backend(server: FakeApi, kube: KubeSession) -> AsyncIterator[KubernetesBackend]:
-    async with KubernetesBackend(CONFIG, kube, timing=QUICK, sweep_s=60) as backend:
+    async with KubernetesBackend(CONFIG, kube, timing=QUICK, sweep_s=60, read_s=0.0) as backend:
         await backend.synced()
         await server.watched(3)
         yield backend
@@ -346,7 +346,7 @@ async def test_what_a_pod_said_before_it_went_is_remembered(
 
 
 async def test_a_status_while_the_server_is_away_is_no_answer(
-    server: FakeApi, backend: KubernetesBackend
+    server: FakeApi, backend: KubernetesBackend, kube: KubeSession
 ) -> None:
     await submit(backend)
     for status in (500, 502, 503, 429):
@@ -355,7 +355,7 @@ async def test_a_status_while_the_server_is_away_is_no_answer(
             await backend.status(NAME)
     server.fail(503, "", matches=lambda r: is_list(r) and "pods" in r.path)
     with pytest.raises(BackendUnavailable):
-        await backend.status(NAME)
+        await KubernetesBackend(CONFIG, kube).status(NAME)
 
 
 async def test_a_pod_that_waits_for_quota_says_what_kueue_says_and_where_it_stands(
