@@ -43,6 +43,11 @@ class AttemptFiles(NamedTuple):
         return self.directory / f"{self.attempt}.exit.json"
 
     @property
+    def stopped(self) -> Path:
+        """Made when the workflow is asked to end: an attempt that is announced after that does not start its command."""
+        return self.directory / "stopped"
+
+    @property
     def errors(self) -> Path:
         """What a harness wrote to stderr: its own last words, should it fail before it has a log."""
         return self.directory / f"{self.attempt}.err"

@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from simrun.backends.local import processes, records, spawning
 from simrun.backends.local.limits import Limit, make_limit
-from simrun.backends.local.records import Exit, Order, Start
+from simrun.backends.local.records import TERMINATED_EXIT, Exit, Order, Start
 from simrun.backends.local.spawning import StartError
 from simrun.backends.local.verdict import Cause, Verdict, verdict
 
@@ -70,6 +70,11 @@ class Supervisor:
         order = self._order
         limit = make_limit(order.memory, order.cgroup, order.uid, whole=not order.harness)
         if not self._announce(limit):
+            limit.close()
+            return
+        if order.files.stopped.exists():
+            # Whoever stopped the workflow may have died before it could tell us, or not have heard of us yet
+            self._record(self._exit(limit, Verdict("cancelled", TERMINATED_EXIT)))
             limit.close()
             return
         try:

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import socket
+import sys
 import time
 from pathlib import Path
 
@@ -12,6 +13,8 @@ import pytest
 
 from simrun.argo.names import workflow_name
 from simrun.backends.base import Phase
+from simrun.backends.local import records
+from simrun.backends.local.records import Order
 
 RUN = workflow_name("run")
 
@@ -226,3 +229,30 @@ async def test_a_command_that_somebody_kills_is_tried_again(engine, shell, file_
     first = status.nodes["a"].attempts[0]
     assert (first.reason, first.exit_code, first.oom) == ("evicted", 128 + number, False)
     assert f"({number.name})" in first.message
+
+
+async def test_an_attempt_of_a_workflow_that_was_stopped_meanwhile_does_not_start(tmp_path):
+    # The engine that sent the order died before it could tell this supervisor of the stop
+    order = Order(
+        directory=str(tmp_path),
+        attempt="a-0",
+        uid="0" * 32,
+        command=["/bin/sh", "-c", "echo > started"],
+        env={},
+        cwd=str(tmp_path),
+        scratch=str(tmp_path / "scratch"),
+        log=str(tmp_path / "log"),
+    )
+    order.files.stopped.touch()
+    program = (
+        "import json, sys; from simrun.backends.local import records, supervisor; "
+        "supervisor.supervise(records.from_json(records.Order, json.loads(sys.argv[1])))"
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, json.dumps(records.to_json(order))
+    )
+    assert await process.wait() == 0
+    end = records.read_exit(order.files.exit)
+    assert end is not None
+    assert (end.reason, end.code) == ("cancelled", 143)
+    assert not (tmp_path / "started").exists()
