@@ -801,6 +801,7 @@ def test_what_a_backend_says_has_these_fields() -> None:
     assert list(Node.__dataclass_fields__) == ["phase", "attempts", "message"]
     assert set(Attempt.__dataclass_fields__) == {
         *("n", "phase", "reason", "exit_code", "oom", "message", "pod_uid", "node"),
+        *("leaving", "preemptor"),
         *("created", "started", "ended", "memory", "enforced"),
         *("peak", "peak_unreclaimable", "cpu_s"),
     }

@@ -221,8 +221,8 @@ def _of_evidence(seen: AttemptEvidence) -> AttemptUse:
         node=seen.node,
         started=seen.started,
         ended=seen.ended,
-        cpu_s=None,
-        peak_memory=None,
+        cpu_s=seen.cpu_s,
+        peak_memory=seen.peak_memory,
         given_memory=seen.memory,
         message=seen.message,
     )

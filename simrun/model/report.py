@@ -95,6 +95,10 @@ class AttemptEvidence(StoredModel):
     """How the local engine holds the memory limit."""
     memory: int | None = None
     """Memory that the attempt was given, in bytes."""
+    peak_memory: int | None = None
+    """Highest unreclaimable memory in bytes, where the backend measures it."""
+    cpu_s: float | None = None
+    """Processor time, likewise."""
     created: float | None = None
     started: float | None = None
     ended: float | None = None

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterable
 
 from simrun.aio.threads import Pool
-from simrun.backends.base import Backend
+from simrun.backends.base import Attempt, Backend
 from simrun.base.clock import Clock
 from simrun.base.errors import SimrunError
 from simrun.model.record import RunRecord
@@ -41,7 +41,7 @@ class Effects:
     ) -> None:
         self._store, self._resources, self._backend = store, resources, backend
         self._pool, self._clock = pool, clock
-        self._kept: dict[str, dict[tuple[str, int, str], AttemptEvidence]] = {}
+        self._kept: dict[str, dict[tuple[str, int, str], Attempt]] = {}
 
     async def carry_out(self, view: View, effects: Iterable[Effect]) -> None:
         """Carry out the effects that are files; settling is the controller's."""
@@ -50,15 +50,12 @@ class Effects:
         keep = [
             effect
             for effect in effects
-            if isinstance(effect, KeepAttempt)
-            and kept.get(_key(effect)) != evidence_of(effect.worker, effect.attempt)
+            if isinstance(effect, KeepAttempt) and kept.get(_key(effect)) != effect.attempt
         ]
         observe = [effect for effect in effects if isinstance(effect, Observe)]
         if keep or observe:
             await self._pool.run(self._files, view, keep, observe)
-            kept.update(
-                {_key(effect): evidence_of(effect.worker, effect.attempt) for effect in keep}
-            )
+            kept.update({_key(effect): effect.attempt for effect in keep})
 
     def _files(self, view: View, keep: list[KeepAttempt], observe: list[Observe]) -> None:
         run_id = view.record.id
@@ -102,9 +99,10 @@ class Effects:
         for evidence in self._store.evidence(record.id, task):
             name = attempt_name(evidence.worker, evidence.attempt)
             killed = evidence.attempt in record.oom_kills.get(evidence.worker, [])
-            if name in recorded or name in reports or not killed:
+            measured = evidence.peak_memory is not None and evidence.reason is not None
+            if name in recorded or name in reports or not (killed or measured):
                 continue
-            self._resources.record(self._at_the_limit(view, task, evidence))
+            self._resources.record(self._without_report(view, task, evidence, killed=killed))
             self._store.mark(directory.recorded, f"{name}.json")
 
     def _observation(self, view: View, task: str, report: WorkerReport) -> Observation:
@@ -127,21 +125,26 @@ class Effects:
             at=self._clock.wall(),
         )
 
-    def _at_the_limit(self, view: View, task: str, evidence: AttemptEvidence) -> Observation:
-        """A kill for memory without a report used all it had (Ruling 24)."""
+    def _without_report(
+        self, view: View, task: str, evidence: AttemptEvidence, *, killed: bool
+    ) -> Observation:
+        """What the backend measured of a bare command; a kill for memory used all it had (Ruling 24)."""
         plan = view.plans[task]
         given = evidence.memory or plan.memory
+        both = evidence.started is not None and evidence.ended is not None
         return Observation(
             type=view.workflow.tasks[task].type,
             run=view.record.id,
             task=task,
             worker=evidence.worker,
             attempt=evidence.attempt,
-            image=plan.image or view.types[view.workflow.tasks[task].type].image,
+            image=plan.image,
             given_memory=given,
-            peak_memory=given,
-            oom=True,
+            peak_memory=given if killed else evidence.peak_memory,
+            oom=killed,
             given_cpus=plan.cpus,
+            cpu_s=evidence.cpu_s,
+            wall_s=(evidence.ended or 0) - (evidence.started or 0) if both else None,
             size_hint=_size_hint(view, task),
             at=self._clock.wall(),
         )

@@ -25,6 +25,8 @@ def evidence_of(worker: str, seen: Attempt) -> AttemptEvidence:
         oom=seen.oom,
         enforced=seen.enforced,
         memory=seen.memory,
+        peak_memory=seen.peak_unreclaimable,
+        cpu_s=seen.cpu_s,
         created=seen.created,
         started=seen.started,
         ended=seen.ended,

@@ -297,7 +297,10 @@ class RunStore:
             there = self._kept_evidence(path)
         known = merge(there, evidence)
         if known != there:
-            files.replace(path, codec.encode(known))
+            # What runs is told again after a power cut, or is gone with the machine; an end, or the word that a pod must
+            # leave, may never be told again
+            lasting = known.reason is not None or known.leaving is not None
+            files.replace(path, codec.encode(known), durable=lasting)
 
     def _kept_evidence(self, path: Path) -> AttemptEvidence | None:
         try:
