@@ -2,6 +2,7 @@
 
     SimrunError
     ├── InvalidInput          the user's text is wrong; every problem at once
+    │   └── CronError         (simrun.scheduler.cron) an expression that is no schedule
     ├── NotFound              no such run, task or file
     ├── Conflict              the name is taken, or the state does not allow it
     ├── Locked                another process holds the store
