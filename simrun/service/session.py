@@ -35,12 +35,14 @@ from simrun.service.why import RunWhy, why
 from simrun.store.lock import StoreLock
 from simrun.store.resources import ResourceStore
 from simrun.store.runs import RunStore
+from simrun.store.sweep import sweep
 
 log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_SWEPT_AT_ONCE = 50
 LOOK_S = 1.0
 """Units are committed by workers without an event, so who watches a run looks at its listings this often."""
 
@@ -264,20 +266,28 @@ async def open_session(
             async with asyncio.TaskGroup() as group:
                 following = group.create_task(controller.run(), name="controller")
                 await controller.recover()
-                if isinstance(store, IndexedRunStore):
-                    # Live runs are followed already; the history of a large store takes its time
-                    group.create_task(_index(store, pool), name="index")
+                # Live runs are followed already; the history of a large store takes its time
+                house = group.create_task(_keep_house(store, pool), name="housekeeping")
                 try:
                     yield session
                 finally:
                     controller.close()
                     following.cancel()
+                    house.cancel()
                     session.close()
     finally:
         await pool.run(lock.release)
         pool.close()
 
 
-async def _index(store: IndexedRunStore, pool: Pool) -> None:
-    count = await pool.run(store.reindex, everything=True)
-    log.info("indexed %d runs", count)
+async def _keep_house(store: RunStore, pool: Pool) -> None:
+    """Do once what no run waits for: list old runs, take away what dead processes left half-written."""
+    try:
+        if isinstance(store, IndexedRunStore):
+            count = await pool.run(store.reindex, everything=True)
+            log.info("indexed %d runs", count)
+        live = await pool.run(store.live_ids)
+        for start in range(0, len(live), _SWEPT_AT_ONCE):
+            await pool.run(sweep, store.layout, live[start : start + _SWEPT_AT_ONCE])
+    except OSError as error:
+        log.warning("not all of the store was looked through, the next start will: %s", error)
