@@ -287,7 +287,7 @@ async def _keep_house(store: RunStore, pool: Pool) -> None:
             count = await pool.run(store.reindex, everything=True)
             log.info("indexed %d runs", count)
         live = await pool.run(store.live_ids)
-        for start in range(0, len(live), _SWEPT_AT_ONCE):
+        for start in range(0, max(1, len(live)), _SWEPT_AT_ONCE):  # the top of the store in any case
             await pool.run(sweep, store.layout, live[start : start + _SWEPT_AT_ONCE])
     except OSError as error:
         log.warning("not all of the store was looked through, the next start will: %s", error)
