@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import yaml
 
 from simrun.aio.threads import Pool
-from simrun.backends.base import Backend, BackendStatus, Phase
+from simrun.backends.base import Attempt, Backend, BackendStatus, Phase
 from simrun.backends.kubernetes.backend import open_backend
 from simrun.backends.kubernetes.facts import wall_seconds
 from simrun.backends.kubernetes.session import KubeSession
@@ -259,6 +259,14 @@ def running(*workers: str, attempt: int = 0) -> Callable[[BackendStatus], bool]:
         return any(one.phase is Phase.RUNNING and one.started is not None for one in seen)
 
     return lambda status: all(runs(status, worker) for worker in workers)
+
+
+def successor(status: BackendStatus, worker: str, uid: str) -> Attempt | None:
+    """Give the attempt of a worker that runs in another pod than `uid`; Argo may count it as the same one, made again."""
+    for attempt in status.nodes[worker].attempts:
+        if attempt.pod_uid not in ("", uid) and attempt.started is not None:
+            return attempt
+    return None
 
 
 @contextmanager

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from simrun.backends.base import Attempt, BackendStatus
 from simrun.model.record import RunState
-from tests.cluster.scenarios import GATE, Scene, aside, running, sweep
+from tests.cluster.scenarios import GATE, Scene, aside, running, successor, sweep
 from tests.scenario.campaign import harness_pids, wait_until
 
 if TYPE_CHECKING:
@@ -78,7 +77,9 @@ async def test_a_zombie_whose_pod_is_gone_overwrites_nothing_of_its_successor(
         with frozen(run) as zombie:
             force = ("--force", "--grace-period=0", "--wait=false")
             await aside(kubectl, "delete", "pod", old["name"], *force)
-            await service.when(run, lambda status: successor(status, old["uid"]) is not None)
+            await service.when(
+                run, lambda status: successor(status, "sweep-w0", old["uid"]) is not None
+            )
             scene.open_gate(run, "sweep")
             record = await service.ended(run)
             before = written(scene, run)
@@ -93,18 +94,6 @@ async def test_a_zombie_whose_pod_is_gone_overwrites_nothing_of_its_successor(
     assert (scene.task(run, "sweep").root / "ran").read_text().split() == [new, new, old["uid"]]
     assert after == before
     assert {"0", "1"} < set(before)
-
-
-def successor(status: BackendStatus, uid: str) -> Attempt | None:
-    """The attempt that runs in another pod; Argo may count it as the same attempt, made again."""
-    return next(
-        (
-            attempt
-            for attempt in status.nodes["sweep-w0"].attempts
-            if attempt.pod_uid not in ("", uid) and attempt.started is not None
-        ),
-        None,
-    )
 
 
 def claims(scene: Scene, run: str) -> list[Path]:

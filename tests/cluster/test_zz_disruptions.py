@@ -20,7 +20,16 @@ from simrun.model.record import RunRecord, RunState, TaskState
 from simrun.planning import plan_run
 from simrun.service.submission import new_record
 from tests.cluster.proxy import through_proxy
-from tests.cluster.scenarios import GATE, Scene, Service, aside, running, submission, sweep
+from tests.cluster.scenarios import (
+    GATE,
+    Scene,
+    Service,
+    aside,
+    running,
+    submission,
+    successor,
+    sweep,
+)
 
 if TYPE_CHECKING:
     from conftest import Kubectl
@@ -218,12 +227,14 @@ async def test_a_run_outlives_the_loss_of_its_node_and_says_that_it_was_lost(
         await aside(kubectl, "delete", "node", layout.NODE)
         await service.recorded(run, lambda record: record.evictions == {"sweep-w0": 1}, 180)
         await aside(restart, "kubelet")
-        await service.when(run, running("sweep-w0", attempt=1))
+        await service.when(run, lambda status: successor(status, "sweep-w0", old) is not None)
         scene.open_gate(run, "sweep")
         record = await service.ended(run)
 
     assert record.state is RunState.SUCCEEDED, record.message
-    evidence = scene.attempts(run, "sweep")
-    assert (evidence["sweep-w0-0"]["pod_uid"], evidence["sweep-w0-0"]["reason"]) == (old, "lost")
-    assert evidence["sweep-w0-1"]["reason"] == "completed"
+    evidence = {one["pod_uid"]: one for one in scene.attempts(run, "sweep").values()}
+    lost = evidence.pop(old)
+    assert lost["reason"] == "lost"
+    assert "node no longer exists" in lost["message"]
+    assert [one["reason"] for one in evidence.values()] == ["completed"]
     assert {path.name for path in scene.task(run, "sweep").done.iterdir()} == {"0", "1"}
