@@ -27,6 +27,7 @@ from simrun.service.session import Session as ServiceSession
 if TYPE_CHECKING:
     from simrun.cli.display import Display
     from simrun.cli.options import BackendOptions
+    from simrun.service.main import OpenElection
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,8 @@ class Place:
 
     backend: BackendFactory
     owner: tuple[int, int] | None = None
+    election: OpenElection | None = None
+    """How several `serve` over one store agree on who leads; None where the lock of the store decides."""
 
 
 def place_of(options: BackendOptions, store: Path, *, ends: Set[str] = frozenset()) -> Place:
@@ -55,9 +58,14 @@ def place_of(options: BackendOptions, store: Path, *, ends: Set[str] = frozenset
 
 def _kubernetes(options: BackendOptions) -> Place:
     from simrun.backends.kubernetes.backend import open_backend
+    from simrun.backends.kubernetes.lease import open_elector
 
     config = cluster_config(options.cluster)
-    return Place(lambda _store, _pool: open_backend(config, options.kubeconfig), _owner(config))
+    return Place(
+        lambda _store, _pool: open_backend(config, options.kubeconfig),
+        _owner(config),
+        lambda: open_elector(config.namespace, options.kubeconfig),
+    )
 
 
 def session_opener(options: BackendOptions, store: Path) -> OpenSession[RunSession]:

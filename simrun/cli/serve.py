@@ -76,7 +76,7 @@ def command(
             f"store {root}\nindex {options.index}\nserving at {url}; Ctrl-C stops it", err=True
         )
 
-    asyncio.run(serve(options, place.backend, on_ready=ready))
+    asyncio.run(serve(options, place.backend, election=place.election, on_ready=ready))
     end_process()
 
 

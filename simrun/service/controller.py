@@ -19,6 +19,7 @@ from simrun.aio.threads import Pool
 from simrun.backends.base import Backend, BackendStatus
 from simrun.base.clock import Clock, SystemClock
 from simrun.base.errors import BackendUnavailable, DamagedRecord, NotFound, SimrunError
+from simrun.base.term import UNLIMITED, NotLeading, Term, check
 from simrun.model.record import RunRecord, RunState, TaskState
 from simrun.model.tasktype import TaskType
 from simrun.service import states
@@ -86,7 +87,9 @@ class Controller:
         clock: Clock | None = None,
         resync_s: float = RESYNC_S,
         on_change: Callable[[RunRecord], None] | None = None,
+        term: Term = UNLIMITED,
     ) -> None:
+        self._term = term
         self.store = store
         self.backend = backend
         self.types = dict(types or {})
@@ -101,6 +104,7 @@ class Controller:
         self._view = ViewReader(store, self._pool, self._clock)
         self._effects = Effects(store, resources, backend, self._pool, self._clock)
         self._jobs: dict[str, asyncio.Task[None]] = {}
+        self._held_up: dict[str, str] = {}
         self._woken = asyncio.Event()
         self._started = self._clock.wall()
         self._closing = False
@@ -192,10 +196,14 @@ class Controller:
         """Whether the submission of a run runs in this process."""
         return run_id in self._jobs
 
+    def held_up(self, run_id: str) -> str:
+        """Say why the submission of a run could not go on the last time; "" when nothing held it up."""
+        return self._held_up.get(run_id, "")
+
     async def _submit(self, run_id: str, job: Job) -> None:
         try:
-            await job(run_id)
-        except asyncio.CancelledError:
+            await self._until_available(run_id, job)
+        except (asyncio.CancelledError, NotLeading):
             raise
         except Exception as error:
             if isinstance(error, SimrunError | ValueError):
@@ -205,7 +213,24 @@ class Controller:
             await self._tell_failed(run_id, f"submission failed: {error}")
         finally:
             self._jobs.pop(run_id, None)
+            self._held_up.pop(run_id, None)
             self._queue.add(run_id)
+
+    async def _until_available(self, run_id: str, job: Job) -> None:
+        """Run a submission; what can't be had now, the backend itself or a node, is waited for. Cancelling the run ends it."""
+        delay = FIRST_TRY_AGAIN_S
+        while True:
+            try:
+                await job(run_id)
+            except NotLeading:
+                raise  # the next leader takes it up
+            except BackendUnavailable as error:
+                self._held_up[run_id] = str(error)
+                log.warning("run %s can't be submitted now: %s", run_id, error)
+            else:
+                return
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, LAST_TRY_AGAIN_S)
 
     async def _tell_failed(self, run_id: str, message: str) -> None:
         """Fail a submission, however long the store takes to let it be written: nobody else would look at the run again."""
@@ -266,7 +291,8 @@ class Controller:
                 log.warning("run %s is skipped in this pass: %s", run_id, error)
 
     async def reconcile_run(self, run_id: str) -> None:
-        """Bring the record of one run up to date and carry out what follows from it."""
+        """Bring the record of one run up to date and carry out what follows from it. Raises NotLeading."""
+        check(self._term, f"run {run_id}")
         try:
             record, submission = await self._pool.run(self._view.load, run_id)
         except NotFound:
@@ -308,10 +334,17 @@ class Controller:
 
     async def write(self, before: RunRecord, after: RunRecord) -> RunRecord | None:
         """Like write_if_unchanged; gives what was written, with its new revision."""
-        written = await self._pool.run(self.store.write_if_unchanged, before, after)
+        written = await self._pool.run(self._write, before, after)
         if written is not None:
             self._on_change(written)
         return written
+
+    def _write(self, before: RunRecord, after: RunRecord) -> RunRecord | None:
+        """Write in a thread, with the epoch of the term; the term is looked at here, at the last moment."""
+        if self._term.epoch is not None:
+            after = after.changed(epoch=self._term.epoch)
+        check(self._term, f"the record of run {before.id}")
+        return self.store.write_if_unchanged(before, after)
 
     # --- ends ----------------------------------------------------------------------------------------------------------
 
@@ -344,6 +377,7 @@ class Controller:
         """
         if self.in_flight(run_id):
             return
+        check(self._term, f"run {run_id}")
         try:
             record, submission = await self._pool.run(self._view.load, run_id)
         except NotFound:

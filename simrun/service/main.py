@@ -17,16 +17,20 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from aiohttp import web
 
 from simrun.aio.lag import LagProbe
 from simrun.base.errors import SimrunError
+from simrun.base.term import UNLIMITED, Election, Term
 from simrun.service.api.app import make_app
 from simrun.service.api.origin import is_loopback
 from simrun.service.session import BackendFactory, open_session
+from simrun.service.standby import elected
 from simrun.store.lock import StoreLock
 
 log = logging.getLogger(__name__)
@@ -36,6 +40,10 @@ STOP_WITHIN_S = 25.0
 REQUESTS_END_WITHIN_S = 5.0
 _BACKLOG = 128
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+OpenElection = Callable[[], AbstractAsyncContextManager[Election[Any]]]
+"""Makes what several services over one store are elected by."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +61,13 @@ async def serve(
     options: ServeOptions,
     backend: BackendFactory,
     *,
+    election: OpenElection | None = None,
     on_ready: Callable[[str], None] = lambda _url: None,
 ) -> None:
-    """Serve until SIGTERM, SIGINT or SIGHUP. Raises Locked, UnsupportedStore, AddressTaken for an address that is taken."""
+    """Serve until SIGTERM, SIGINT or SIGHUP; with an election only while this process leads.
+
+    Raises Locked, UnsupportedStore, AddressTaken for an address that is taken, LeadershipLost.
+    """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     # What this process was started to ignore, by nohup or as a background job, it goes on to ignore
@@ -67,6 +79,12 @@ async def serve(
     url = _url(host, port)
     try:
         async with contextlib.AsyncExitStack() as stack:
+            term: Term | None = UNLIMITED
+            if election is not None:
+                candidate = await stack.enter_async_context(election())
+                term = await stack.enter_async_context(elected(candidate, listening, stop))
+            if term is None:
+                return
             session = await stack.enter_async_context(
                 open_session(
                     options.store,
@@ -75,6 +93,7 @@ async def serve(
                     url=url,
                     index=options.index,
                     owner=options.owner,
+                    term=term,
                 )
             )
             await stack.enter_async_context(LagProbe())
@@ -84,9 +103,11 @@ async def serve(
             stack.push_async_callback(runner.cleanup)
             await web.SockSite(runner, listening).start()
             on_ready(url)
-            await stop.wait()
-            log.info("stopping; workers go on and are adopted by the next start")
-            loop.call_later(STOP_WITHIN_S, _leave)
+            try:
+                await stop.wait()
+            finally:  # a leader that lost its term has to be gone as soon
+                log.info("stopping; workers go on and are adopted by the next start")
+                loop.call_later(STOP_WITHIN_S, _leave)
     finally:
         listening.close()
         for number in numbers:

@@ -21,7 +21,8 @@ from simrun.aio.threads import Pool
 from simrun.backends.base import Backend, BackendStatus, Followed
 from simrun.base import ids
 from simrun.base.clock import Clock, SystemClock
-from simrun.base.errors import BackendUnavailable, Conflict
+from simrun.base.errors import BackendUnavailable, Conflict, Locked
+from simrun.base.term import UNLIMITED, Term
 from simrun.model.record import RunRecord
 from simrun.model.workflow import Submission
 from simrun.service.attachments import Attachment
@@ -122,9 +123,12 @@ class Session:
         """Say what a run waits for. Raises NotFound, DamagedRecord."""
         record, submission, status = await self._look(run_id)
         in_flight = self._controller.in_flight(run_id)
-        return why(
-            record, submission.workflow, status, in_flight=in_flight, notes=self._out_of_sight()
-        )
+        held_up = self._controller.held_up(run_id)
+        notes = [
+            *([f"its submission is tried again: {held_up}"] if held_up else []),
+            *self._out_of_sight(),
+        ]
+        return why(record, submission.workflow, status, in_flight=in_flight, notes=notes)
 
     async def _look(self, run_id: str) -> tuple[RunRecord, Submission, BackendStatus | None]:
         """Give what is known of a run; no status while the backend does not answer."""
@@ -231,8 +235,11 @@ async def open_session(
     owner: tuple[int, int] | None = None,
     resync_s: float = 600.0,
     clock: Clock | None = None,
+    term: Term = UNLIMITED,
 ) -> AsyncIterator[Session]:
     """Open a store, take its lock, and follow its runs until left.
+
+    With a term of leadership the lock is only a hint: a service that leads no more may still hold it, and is fenced off by its epoch.
 
     `url` is where this process listens. `index` is the file of the index, None for a process that lists no runs.
     `owner` is the (uid, gid) that pods run as, where that is not this process's own. Raises Locked, UnsupportedStore.
@@ -243,7 +250,7 @@ async def open_session(
     store: RunStore | IndexedRunStore = RunStore(root, owner=owner)
     try:
         await pool.run(store.open)
-        await pool.run(lock.acquire, command, clock.wall(), url)
+        await pool.run(_take, lock, command, clock.wall(), url, term)
         await pool.run(store.finish_deletions)
         if index is not None:
             store = IndexedRunStore(root, await pool.run(RunIndex, index), owner=owner)
@@ -258,6 +265,7 @@ async def open_session(
                 clock=clock,
                 resync_s=resync_s,
                 on_change=lambda record: changes.publish(record.id),
+                term=term,
             )
             controller.resume = Submitter(
                 store, resources, live, pool, clock, write=controller.write
@@ -278,6 +286,17 @@ async def open_session(
     finally:
         await pool.run(lock.release)
         pool.close()
+
+
+def _take(lock: StoreLock, command: str, now: float, url: str | None, term: Term) -> None:
+    """Take the lock of a store. Raises Locked; for a leader only when it is a foreground `run` that holds it."""
+    try:
+        lock.acquire(command, now, url)
+    except Locked:
+        holder = lock.holder()
+        if term.epoch is None or holder is None or holder.command != command:
+            raise
+        log.warning("the store is locked by %s, which leads no more", holder)
 
 
 async def _keep_house(store: RunStore, pool: Pool) -> None:

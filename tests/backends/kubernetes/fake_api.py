@@ -117,6 +117,7 @@ class FakeApi:
         self._changes: list[Change] = []
         self._pages: dict[str, tuple[int, list[Json]]] = {}
         self._faults: list[Fault] = []
+        self._hangs: list[Callable[[web.Request], bool]] = []
         self._changed = asyncio.Condition()
         self._ending = 0
         self._bookmarks = 0
@@ -170,6 +171,10 @@ class FakeApi:
         """Answer the next matching requests like this."""
         self._faults.append(Fault(status, body, matches, times, content_type, headers or {}))
 
+    def hang(self, matches: Callable[[web.Request], bool] | None) -> None:
+        """Leave matching requests without an answer from now on; None: those to come get theirs again."""
+        self._hangs = [matches] if matches is not None else []
+
     async def end_watches(self) -> None:
         """Close all watches in good order."""
         self._ending += 1
@@ -210,20 +215,9 @@ class FakeApi:
         await self._wake()
         if self.token is not None and request.headers.get("Authorization") != self.token:
             return status(401, "Unauthorized", "Unauthorized")
-        for fault in self._faults:
-            if fault.times > 0 and fault.matches(request):
-                fault.times -= 1
-                return web.Response(
-                    status=fault.status,
-                    text=fault.body,
-                    content_type=fault.content_type,
-                    headers=fault.headers,
-                )
-        if request.path == "/apis/kueue.x-k8s.io":
-            version = {"groupVersion": "kueue.x-k8s.io/v1beta2", "version": "v1beta2"}
-            return respond({"kind": "APIGroup", "preferredVersion": version})
-        if request.path.endswith("accessreviews"):
-            return respond(self._review(await request.json()), code=201)
+        other = await self._out_of_order(request)
+        if other is not None:
+            return other
         address = self._address(request.path)
         if address is None:
             return web.Response(status=404, text="404 page not found\n")
@@ -240,6 +234,27 @@ class FakeApi:
         if request.method == "PATCH":
             return await self._patch(request, address, there)
         return await self._delete(request, address, there)
+
+    async def _out_of_order(self, request: web.Request) -> web.StreamResponse | None:
+        """What is answered before any object is looked for: faults, and questions that are about none."""
+        for hangs in self._hangs:
+            if hangs(request):
+                await asyncio.Event().wait()
+        for fault in self._faults:
+            if fault.times > 0 and fault.matches(request):
+                fault.times -= 1
+                return web.Response(
+                    status=fault.status,
+                    text=fault.body,
+                    content_type=fault.content_type,
+                    headers=fault.headers,
+                )
+        if request.path == "/apis/kueue.x-k8s.io":
+            version = {"groupVersion": "kueue.x-k8s.io/v1beta2", "version": "v1beta2"}
+            return respond({"kind": "APIGroup", "preferredVersion": version})
+        if request.path.endswith("accessreviews"):
+            return respond(self._review(await request.json()), code=201)
+        return None
 
     async def _list(self, request: web.Request, address: Address) -> web.StreamResponse:
         limit = int(request.query.get("limit", "0"))
