@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-import tempfile
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-import aiofiles
-from aiohttp import BodyPartReader, hdrs, web
+from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
 from simrun.base.errors import InvalidInput, NotFound
@@ -19,7 +16,8 @@ from simrun.model.tasktype import TaskType
 from simrun.model.validate import check
 from simrun.model.workflow import Submission, Workflow
 from simrun.service.api.streams import STREAMS
-from simrun.service.attachments import EXECUTABLE, uploaded_attachments
+from simrun.service.api.uploads import received
+from simrun.service.attachments import uploaded_attachments
 from simrun.service.progress import RunProgress
 from simrun.service.session import Session
 
@@ -28,7 +26,6 @@ PING_S = 15.0
 """Longest silence of a stream: proxies cut idle connections, most after 60 s."""
 PAGE = 50
 PAGE_MAX = 500
-FILES_MAX = 10_000
 
 routes = web.RouteTableDef()
 
@@ -55,12 +52,7 @@ async def submit(request: web.Request) -> web.Response:
     201 for a new run, 200 for one that exists with the same submission.
     """
     session = request.app[SESSION]
-    with tempfile.TemporaryDirectory(prefix="simrun-upload-") as directory:
-        base = Path(directory)
-        if request.content_type == "multipart/form-data":
-            body = await _multipart(request, base)
-        else:
-            body = await _json(request)
+    async with received(request, session) as (body, base):
         submission = await session.in_pool(_submission, body.get("submission"))
         run_id = body.get("id")
         if run_id is not None and not isinstance(run_id, str):
@@ -95,49 +87,6 @@ async def _state(session: Session, run_id: str) -> RunState | None:
     with contextlib.suppress(NotFound):
         return (await session.record(run_id)).state
     return None
-
-
-async def _json(request: web.Request) -> dict[str, Any]:
-    try:
-        body = await request.json()
-    except (ValueError, UnicodeDecodeError) as error:
-        raise InvalidInput.one("", f"the body is no JSON: {error}") from error
-    if not isinstance(body, dict):
-        raise InvalidInput.one("", "the body must be an object", value=type(body).__name__)
-    return body
-
-
-async def _multipart(request: web.Request, base: Path) -> dict[str, Any]:
-    """Read the parts; files are streamed to `base` under their own relative paths."""
-    body: dict[str, Any] = {}
-    count = 0
-    async for part in await request.multipart():
-        if not isinstance(part, BodyPartReader):
-            raise InvalidInput.one("", "a part must not be multipart itself")
-        if part.name in ("submission", "id"):
-            text = (await part.read(decode=True)).decode()
-            body[part.name] = json.loads(text) if part.name == "submission" else text
-            continue
-        count += 1
-        if count > FILES_MAX:
-            raise InvalidInput.one(
-                "file", f"more than {FILES_MAX} files", remedy="put data into a snapshot"
-            )
-        target = _beneath(base, part.filename or "")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        async with aiofiles.open(target, "wb") as file:
-            while chunk := await part.read_chunk(2**16):
-                await file.write(chunk)
-        if part.headers.get(hdrs.CONTENT_TYPE) == EXECUTABLE:
-            target.chmod(0o755)
-    return body
-
-
-def _beneath(base: Path, name: str) -> Path:
-    parts = Path(name).parts
-    if not parts or Path(name).is_absolute() or ".." in parts or "\0" in name:
-        raise InvalidInput.one("file", "must have a relative path as its file name", value=name)
-    return base.joinpath(*parts)
 
 
 @routes.get("/api/v1/runs")
