@@ -64,7 +64,7 @@ def _kubernetes(options: BackendOptions) -> Place:
     return Place(
         lambda _store, _pool: open_backend(config, options.kubeconfig),
         _owner(config),
-        lambda: open_elector(config.namespace, options.kubeconfig),
+        lambda: open_elector(config, options.kubeconfig),
     )
 
 

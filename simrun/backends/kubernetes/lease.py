@@ -11,6 +11,8 @@ The epoch is `leaseTransitions`. A lease that was deleted starts from a number m
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import logging
 import os
 import secrets
@@ -27,10 +29,9 @@ from simrun.backends.kubernetes import errors
 from simrun.backends.kubernetes.errors import JsonObject
 from simrun.backends.kubernetes.session import KubeSession
 from simrun.base.term import LeadershipLost, Term
+from simrun.model.cluster import ClusterConfig
 
 _log = logging.getLogger(__name__)
-
-NAME = "simrun"
 
 T = TypeVar("T")
 
@@ -100,7 +101,7 @@ class LeaseElector:
         kube: KubeSession,
         namespace: str,
         *,
-        name: str = NAME,
+        name: str,
         identity: str | None = None,
         timing: LeaseTiming | None = None,
         clock: Callable[[], float] = boot_clock,
@@ -307,13 +308,19 @@ def _first(group: BaseExceptionGroup[LeadershipLost]) -> LeadershipLost:
     raise AssertionError("an empty group of exceptions")
 
 
+def lease_name(config: ClusterConfig) -> str:
+    """Give the lease of a store: two services compete if they share one, and services of several stores may share a namespace."""
+    store = json.dumps([config.store, config.store_path.strip("/")], sort_keys=True)
+    return f"simrun-{hashlib.sha256(store.encode()).hexdigest()[:10]}"
+
+
 @asynccontextmanager
 async def open_elector(
-    namespace: str,
+    config: ClusterConfig,
     kubeconfig: Path | None = None,
     context: str | None = None,
     timing: LeaseTiming | None = None,
 ) -> AsyncIterator[LeaseElector]:
     """Connect to a cluster for its lease alone: calls of its own connections never wait behind others."""
     async with await KubeSession.open(kubeconfig, context) as kube:
-        yield LeaseElector(kube, namespace, timing=timing)
+        yield LeaseElector(kube, config.namespace, name=lease_name(config), timing=timing)

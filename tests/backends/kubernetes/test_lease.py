@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,9 +11,16 @@ import pytest
 from aiohttp import web
 
 from simrun.backends.kubernetes import errors
-from simrun.backends.kubernetes.lease import LeaseElector, LeaseTerm, LeaseTiming, holding
+from simrun.backends.kubernetes.lease import (
+    LeaseElector,
+    LeaseTerm,
+    LeaseTiming,
+    holding,
+    lease_name,
+)
 from simrun.backends.kubernetes.session import KubeSession
 from simrun.base.term import LeadershipLost
+from simrun.model.cluster import ClusterConfig
 from tests.backends.kubernetes.fake_api import FakeApi, anything
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/here/leases/simrun"
@@ -20,7 +28,7 @@ QUICK = LeaseTiming(lease_s=1.0, valid_s=0.7, renew_s=0.2, call_s=0.2, again_s=0
 
 
 def elector(kube: KubeSession, identity: str, **more: Any) -> LeaseElector:
-    return LeaseElector(kube, "here", identity=identity, timing=QUICK, **more)
+    return LeaseElector(kube, "here", name="simrun", identity=identity, timing=QUICK, **more)
 
 
 def spec(server: FakeApi) -> dict[str, Any]:
@@ -271,3 +279,13 @@ async def test_nothing_is_given_back_that_was_never_held(
     assert server.requests == []
     with pytest.raises(errors.NotFound):
         await kube.get(LEASE)
+
+
+def test_services_compete_for_a_store_and_not_for_a_namespace() -> None:
+    def name(**values: Any) -> str:
+        return lease_name(ClusterConfig(**values))
+
+    assert name() == name(image="another", namespace="elsewhere", store_path="/")
+    assert name() != name(store_path="other")
+    assert name() != name(store={"persistentVolumeClaim": {"claimName": "other"}})
+    assert re.fullmatch("simrun-[0-9a-f]{10}", name())
