@@ -138,6 +138,8 @@ class Controller:
                 async with asyncio.timeout(RECONCILE_TIMEOUT_S):
                     await self.reconcile_run(run_id)
                 self._queue.forget(run_id)
+            except NotLeading:
+                self._queue.retry(run_id)  # the end of this process is near; no word for each run
             except (BackendUnavailable, TimeoutError, OSError) as error:
                 delay = self._queue.retry(run_id)
                 log.warning(
