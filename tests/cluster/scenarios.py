@@ -28,6 +28,7 @@ from simrun.base.clock import SystemClock
 from simrun.base.ids import new_run_id
 from simrun.model.cluster import ClusterConfig
 from simrun.model.record import RunRecord
+from simrun.model.report import AttemptEvidence
 from simrun.model.tasktype import TaskType
 from simrun.model.workflow import RunRequest, Submission, Workflow
 from simrun.service.attachments import attachments_of
@@ -78,7 +79,10 @@ class Scene:
     def attempts(self, run: str, task: str) -> dict[str, dict[str, Any]]:
         """Give the evidence that was kept of a task's attempts, by `<worker>-<attempt>`."""
         found = sorted(self.task(run, task).attempts.glob("*.json"))
-        return {path.stem: json.loads(path.read_text()) for path in found}
+        return {
+            path.stem: AttemptEvidence.model_validate_json(path.read_bytes()).model_dump()
+            for path in found
+        }
 
     def record(self, run: str) -> RunRecord:
         """Read the record of a run, as whoever comes later does."""
