@@ -19,8 +19,11 @@ from simrun.model.workflow import RunRequest, Submission, Workflow
 from simrun.service.attachments import Attachment
 from simrun.service.progress import RunProgress
 from simrun.service.session import Session, open_session
+from simrun.store.resources import ResourceStore
 from simrun.store.runs import RunStore
+from simrun.store.sweep import sweep
 from simrun.worker import files
+from simrun.worker.protocol import attempt_name
 
 RUN = "run1"
 
@@ -350,20 +353,24 @@ def summary(scenario: Scenario, place: Place) -> dict[str, Any]:
     """Tell what is there in the end, without times and random parts: two ends that are the same are equal."""
     store = RunStore(place.store)
     layout = store.layout
+    # What a kill leaves half-written is what a later start sweeps, once it is old
+    sweep(layout, files.listing(layout.runs), left_s=0)
     told: dict[str, Any] = {
         "runs": sorted(os_listing(layout.runs)),
         "live": sorted(os_listing(layout.live)),
         "deleted": sorted(files.listing(layout.deleted)),
         "damaged": sorted(files.listing(layout.damaged)),
+        "temporary": sorted(
+            str(path.relative_to(place.store))
+            for path in place.store.rglob(f"{files.TEMPORARY_PREFIX}*")
+            if not path.is_relative_to(place.store / "engine")
+        ),
         "outside": {
             path.name: path.read_text()
             if path.name != "units"
             else sorted(path.read_text().split())
             for path in sorted(place.outside.iterdir())
         },
-        "observations": sorted(
-            str(path.relative_to(layout.resources)) for path in layout.resources.rglob("*.json")
-        ),
         "reserved": (place.store / "engine" / "reservation.json").exists(),
         "engine": sorted(
             _plain_attempt("/".join(path.relative_to(place.store).parts[2:]))
@@ -390,8 +397,23 @@ def summary(scenario: Scenario, place: Place) -> dict[str, Any]:
 def _task(store: RunStore, task: str) -> dict[str, Any]:
     place = store.layout.run(RUN).task(task)
     evidence = store.evidence(RUN, task)
+    reports = store.reports(RUN, task)
+    # A bare command is observed if it lived long enough to be measured
+    measured = {
+        attempt_name(seen.worker, seen.attempt)
+        for seen in evidence
+        if seen.peak_memory is not None and seen.reason is not None and not seen.oom
+    } - set(reports)
+    observed = {
+        attempt_name(seen.worker, seen.attempt)
+        for seen in ResourceStore(store.layout.root).of_type(task)
+    }
+    recorded = store.recorded(RUN, task)
     return {
-        "files": sorted(files.listing(place.root)),
+        "observed": sorted(observed - measured),
+        "recorded": sorted(recorded - measured),
+        "observed as measured": measured <= observed == recorded,
+        "files": sorted(files.listing(place.root) - {place.recorded.name}),
         "done": sorted(files.listing(place.done)),
         "failed": sorted(files.listing(place.failed)),
         "faults": sorted(files.listing(place.faults)),
@@ -404,11 +426,7 @@ def _task(store: RunStore, task: str) -> dict[str, Any]:
             )
             for seen in evidence
         },
-        "reports": {
-            name: [report.reason, report.exit_code]
-            for name, report in store.reports(RUN, task).items()
-        },
-        "recorded": sorted(store.recorded(RUN, task)),
+        "reports": {name: [report.reason, report.exit_code] for name, report in reports.items()},
         "memory": sorted(files.listing(place.memory)),
         "dead": sorted(
             name.rpartition(".")[0] for name in files.listing(place.dead) if "-w1-" not in name
