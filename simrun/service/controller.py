@@ -212,7 +212,8 @@ class Controller:
                 log.warning("submission of run %s failed: %s", run_id, error)
             else:
                 log.exception("submission of run %s failed", run_id)
-            await self._tell_failed(run_id, f"submission failed: {error}")
+            text = "; ".join(str(error).splitlines())
+            await self._tell_failed(run_id, f"submission failed: {text}")
         finally:
             self._jobs.pop(run_id, None)
             self._held_up.pop(run_id, None)

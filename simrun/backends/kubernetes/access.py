@@ -8,6 +8,7 @@ it happens in the thread that loads, which also keeps the reading of files off t
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import ssl
 from dataclasses import dataclass
@@ -26,12 +27,14 @@ class Access:
     """How to reach an API server.
 
     server: its address without a slash at the end. authorization: value of that header; None with a client certificate,
-    which `tls` holds. tls_server_name: the name in the server's certificate where it is not the address's.
+    which `tls` holds; certificate: a digest of that one, to see whether it was replaced. tls_server_name: the name in the
+    server's certificate where it is not the address's.
     """
 
     server: str
     authorization: str | None = None
     tls: ssl.SSLContext | None = None
+    certificate: str = ""
     tls_server_name: str | None = None
     proxy: str | None = None
 
@@ -106,9 +109,14 @@ def _load(source: str | None, context: str | None) -> Access:
         if token
         else None,  # a file may end in a newline, a header may not
         tls=_tls(configuration) if server.startswith("https:") else None,
+        certificate=_digest(configuration.cert_file),
         tls_server_name=configuration.tls_server_name,
         proxy=configuration.proxy or _environment_proxy(server),
     )
+
+
+def _digest(certificate: str | None) -> str:
+    return hashlib.sha256(Path(certificate).read_bytes()).hexdigest() if certificate else ""
 
 
 def _environment_proxy(server: str) -> str | None:

@@ -28,6 +28,7 @@ _log = logging.getLogger(__name__)
 CALL_S = 60.0
 """Limit of a whole call; the API server itself ends a list after as long."""
 CONNECT_S = 5.0
+_CONNECTIONS = 32
 FRESH_S = 300.0
 """Age at which a token is read again. Those of pods live an hour and are renewed after 48 minutes."""
 
@@ -49,9 +50,10 @@ class KubeSession:
         self._loaded_at = asyncio.get_running_loop().time()
         self._renewing = asyncio.Lock()
         self._pool = Pool("kubernetes-access", 1)
-        self._calls = _client(access, connections=32)
+        self._calls = _client(access, connections=_CONNECTIONS)
         # A watch holds its connection for minutes: in a pool of its own it never makes a call wait
         self._streams = _client(access, connections=0)
+        self._retired: list[aiohttp.ClientSession] = []
 
     @classmethod
     async def open(cls, kubeconfig: Path | None = None, context: str | None = None) -> KubeSession:
@@ -81,8 +83,8 @@ class KubeSession:
     async def close(self) -> None:
         """Close all connections; requests under way fail."""
         self._pool.close()
-        await self._calls.close()
-        await self._streams.close()
+        for client in (self._calls, self._streams, *self._retired):
+            await client.close()
         await asyncio.sleep(0)  # streams that were hung up are closed in the loop's next turn
 
     async def get(self, path: str, query: Query | None = None, accept: str = JSON) -> JsonObject:
@@ -139,7 +141,7 @@ class KubeSession:
             headers["Content-Type"] = content_type
         try:
             async with await self._send(
-                self._calls,
+                False,
                 method,
                 path,
                 headers,
@@ -176,7 +178,7 @@ class KubeSession:
         )
         try:
             async with await self._send(
-                self._streams, "GET", path, headers, params=query, timeout=timeout
+                True, "GET", path, headers, params=query, timeout=timeout
             ) as response:
                 if response.status >= 300:
                     raw = await response.read()
@@ -192,7 +194,7 @@ class KubeSession:
 
     async def _send(
         self,
-        client: aiohttp.ClientSession,
+        stream: bool,
         method: str,
         path: str,
         headers: dict[str, str],
@@ -200,19 +202,20 @@ class KubeSession:
     ) -> aiohttp.ClientResponse:
         """Send a request as who we are now; once more with fresh credentials when they aren't accepted."""
         loaded_at = self._loaded_at
-        if self._access.authorization and asyncio.get_running_loop().time() - loaded_at > FRESH_S:
+        known = self._access.authorization or self._access.certificate
+        if known and asyncio.get_running_loop().time() - loaded_at > FRESH_S:
             await self._renew(loaded_at)
             loaded_at = self._loaded_at
-        response = await self._send_once(client, method, path, headers, **arguments)
+        response = await self._send_once(stream, method, path, headers, **arguments)
         if response.status == 401 and self._reload is not None:
             response.release()
             await self._renew(loaded_at)
-            response = await self._send_once(client, method, path, headers, **arguments)
+            response = await self._send_once(stream, method, path, headers, **arguments)
         return response
 
     async def _send_once(
         self,
-        client: aiohttp.ClientSession,
+        stream: bool,
         method: str,
         path: str,
         headers: dict[str, str],
@@ -221,6 +224,7 @@ class KubeSession:
         access = self._access
         if access.authorization is not None:
             headers = {**headers, "Authorization": access.authorization}
+        client = self._streams if stream else self._calls
         return await client.request(
             method,
             access.server + path,
@@ -240,13 +244,23 @@ class KubeSession:
             if self._reload is None or self._loaded_at != loaded_at:
                 return
             try:
-                authorization = (await self._pool.run(self._reload)).authorization
+                found = await self._pool.run(self._reload)
             except BackendError as error:
                 _log.warning("credentials can't be read again", extra={"error": str(error)})
-                authorization = self._access.authorization
-            # Address and TLS context stay: connections that are open were made with them
-            self._access = replace(self._access, authorization=authorization)
+            else:
+                self._take(found)
             self._loaded_at = asyncio.get_running_loop().time()
+
+    def _take(self, found: Access) -> None:
+        """Go on as who `found` says. The address stays; so do connections, unless another client certificate has to be shown."""
+        if found.certificate == self._access.certificate:
+            self._access = replace(self._access, authorization=found.authorization)
+            return
+        self._access = replace(found, server=self._access.server)
+        # Not closed: what is under way on them may come to its end
+        self._retired += [self._calls, self._streams]
+        self._calls = _client(found, connections=_CONNECTIONS)
+        self._streams = _client(found, connections=0)
 
 
 def _client(access: Access, connections: int) -> aiohttp.ClientSession:

@@ -107,6 +107,8 @@ class FakeApi:
         self.token: str | None = None
         """The only bearer token that is accepted; None accepts anybody."""
         self.requests: list[web.Request] = []
+        self.ports: list[int] = []
+        """Of the client, for each request: the same one is the same connection."""
         self.logs: dict[str, bytes] = {}
         self.deleted_with_grace: dict[str, int] = {}
         self.denied: set[str] = set()
@@ -212,6 +214,8 @@ class FakeApi:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.requests.append(request)
+        if request.transport is not None:
+            self.ports.append(request.transport.get_extra_info("peername")[1])
         await self._wake()
         if self.token is not None and request.headers.get("Authorization") != self.token:
             return status(401, "Unauthorized", "Unauthorized")

@@ -238,6 +238,26 @@ async def test_credentials_that_cannot_be_read_again_leave_the_old_ones(server: 
         await kube.get(MAPS)
 
 
+async def test_a_client_certificate_that_was_replaced_is_shown_on_new_connections(
+    server: FakeApi,
+) -> None:
+    certificates = ["old", "old", "new", "new"]
+
+    def load() -> Access:
+        return Access(server=server.url, certificate=certificates.pop(0))
+
+    refusal = '{"kind": "Status", "code": 401, "reason": "Unauthorized"}'
+    async with KubeSession(load(), load) as kube:
+        for _ in range(3):
+            server.fail(401, refusal)  # so that it is read again
+            await kube.get(MAPS)
+
+    ports = server.ports
+    assert ports[0] == ports[1] == ports[2]  # the same one is no reason for another connection
+    assert ports[3] != ports[0]
+    assert len(set(ports[3:])) == 1
+
+
 async def test_a_token_goes_nowhere_but_to_the_server(server: FakeApi) -> None:
     server.fail(307, "", headers={"Location": "http://127.0.0.1:1/elsewhere"})
     access = replace(Access(server=server.url), authorization="Bearer 1")
