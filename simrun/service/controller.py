@@ -57,6 +57,8 @@ WORKERS = 8
 RESYNC_S = 600.0
 RECONCILE_TIMEOUT_S = 120.0
 FIRST_TRY_AGAIN_S, LAST_TRY_AGAIN_S = 0.1, 60.0
+UNATTENDED_S = 60.0
+"""How long a run may be submitting with nobody here at it: between its creation and its submission lies a moment, no more."""
 
 
 def closed(
@@ -104,6 +106,7 @@ class Controller:
         self._view = ViewReader(store, self._pool, self._clock)
         self._effects = Effects(store, resources, backend, self._pool, self._clock)
         self._jobs: dict[str, asyncio.Task[None]] = {}
+        self._unattended: dict[str, float] = {}
         self._held_up: dict[str, str] = {}
         self._woken = asyncio.Event()
         self._started = self._clock.wall()
@@ -306,6 +309,9 @@ class Controller:
             else:
                 await self._pool.run(self.store.tidy, run_id)
             return
+        if record.state is RunState.SUBMITTING:
+            self._attend(run_id)
+            return
         status = await self._status(record)
         view = await self._view.read(record, submission, status, in_flight=self.in_flight(run_id))
         decision = decide(view, self._clock.wall())
@@ -324,6 +330,22 @@ class Controller:
             self._queue.add_after(run_id, max(0.05, decision.look_again_at - self._clock.wall()))
         if any(isinstance(effect, Settle) for effect in decision.effects):
             await self.settle(run_id)
+
+    def _attend(self, run_id: str) -> None:
+        """Take up a submission that nobody here is at, once that has been so for too long.
+
+        One that `recover` left alone as made since the start, by a clock that was set back meanwhile; or whose caller was cancelled.
+        """
+        if self.in_flight(run_id):
+            self._unattended.pop(run_id, None)
+            return
+        now = self._clock.monotonic()
+        left = UNATTENDED_S - (now - self._unattended.setdefault(run_id, now))
+        if left > 0:
+            self._queue.add_after(run_id, left)
+        elif self.resume is not None:
+            del self._unattended[run_id]
+            self.start_submission(run_id, self.resume)
 
     async def _status(self, record: RunRecord) -> BackendStatus | Gone | None:
         if record.workflow_name is None or record.state is RunState.SUBMITTING:

@@ -11,7 +11,7 @@ from simrun.backends.base import Attempt, Phase
 from simrun.base.errors import NotFound
 from simrun.model.record import RunState, TaskState
 from simrun.service import controller as controller_module
-from simrun.service.controller import MERGE_MARKER_GRACE_S, attempt_of, closed
+from simrun.service.controller import MERGE_MARKER_GRACE_S, UNATTENDED_S, attempt_of, closed
 from tests.service.world import SWEEP_THEN_PLOT, FakeClock, World, make_world, submission
 
 GIB = 2**30
@@ -289,6 +289,24 @@ async def test_recover_resumes_what_was_submitting_and_leaves_later_submissions_
     await asyncio.sleep(0)
 
     assert seen == ["old"]
+    again.pool.close()
+
+
+async def test_a_submission_that_nobody_is_at_is_taken_up_after_a_minute(world: World) -> None:
+    # Created by a service that died, before the clock was set back: it looks as if made since this start
+    world.create(ONE)
+    world.clock.step(-3600)
+    again = make_world(world.store.layout.root, world.clock, world.backend)
+    await again.controller.recover()
+    await again.look()
+    again.clock.advance(UNATTENDED_S - 1)
+    await again.look()
+    assert not again.controller.in_flight("run1")
+    again.clock.advance(1)
+    await again.look()
+
+    assert again.controller.in_flight("run1")
+    assert (await again.until("run1", RunState.RUNNING)).round == 0
     again.pool.close()
 
 
