@@ -14,6 +14,7 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from simrun.backends.base import Followed
 from simrun.base.errors import SimrunError
 from simrun.cli.display import Display
 from simrun.cli.view import RunView
@@ -22,6 +23,8 @@ from simrun.model.workflow import Submission
 
 KILL_WAIT_S = 10.0
 """What killed workers are given to be seen dead; processes in the kernel's uninterruptible sleep take no signal."""
+AWAY_WAIT_S = 15.0
+"""How long an interrupted run waits for a backend that is out of sight to hear that its workers are to end."""
 TICK_S = 1.0
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -127,6 +130,7 @@ async def follow(
     display: Display,
     *,
     kill_wait_s: float = KILL_WAIT_S,
+    away_wait_s: float = AWAY_WAIT_S,
 ) -> RunRecord:
     """Begin a run, show it until it has ended, and give its last record. Raises Left, SimrunError."""
     interrupts = Interrupts(patience=1)
@@ -146,7 +150,9 @@ async def follow(
                     interrupts.patience = 3
                     begun = await begin(session)
                     ending = group.create_task(
-                        _end_on_interrupt(session, begun, interrupts, display, kill_wait_s)
+                        _end_on_interrupt(
+                            session, begun, interrupts, display, (kill_wait_s, away_wait_s)
+                        )
                     )
                     await _watch(session, begun, display)
                     record = await session.record(begun)
@@ -182,17 +188,43 @@ async def _tick(display: Display) -> None:
 
 
 async def _end_on_interrupt(
-    session: Session, run_id: str, interrupts: Interrupts, display: Display, kill_wait_s: float
+    session: Session,
+    run_id: str,
+    interrupts: Interrupts,
+    display: Display,
+    waits_s: tuple[float, float],
 ) -> None:
+    kill_wait_s, away_wait_s = waits_s
     await interrupts.pressed(1)
     display.notice(f"cancelling run {run_id} and waiting for its workers; Ctrl-C again kills them")
     async with asyncio.TaskGroup() as group:
         group.create_task(_cancel(session, run_id, display, kill=False))
+        if isinstance(session, Followed):
+            group.create_task(
+                _leave_what_is_away(session, run_id, interrupts, display, away_wait_s)
+            )
         await interrupts.pressed(2)
         display.notice(f"killing the workers of run {run_id}; Ctrl-C again leaves at once")
         group.create_task(_cancel(session, run_id, display, kill=True))
         await asyncio.sleep(kill_wait_s)
         interrupts.leave()
+
+
+async def _leave_what_is_away(
+    session: Followed, run_id: str, interrupts: Interrupts, display: Display, away_wait_s: float
+) -> None:
+    """Leave when nobody can be told to end the workers: that is pending in the record, and done by whoever opens the store next."""
+    clock = asyncio.get_running_loop().time
+    since = clock()
+    while clock() - since < away_wait_s:
+        await asyncio.sleep(TICK_S)
+        if not session.trouble():
+            since = clock()
+    reason = next(iter(session.trouble()), "it does not answer")
+    display.notice(
+        f"leaving run {run_id}, whose workers may go on: {reason}; the next simrun over this store ends them"
+    )
+    interrupts.leave()
 
 
 async def _cancel(session: Session, run_id: str, display: Display, *, kill: bool) -> None:

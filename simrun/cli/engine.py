@@ -148,6 +148,10 @@ class EngineSession:
         """End the run, with grace or at once."""
         await self._session.cancel(run_id, kill=kill)
 
+    def trouble(self) -> list[str]:
+        """Say what keeps the backend from being followed."""
+        return self._session.trouble()
+
     async def record(self, run_id: str) -> RunRecord:
         """Give the record of the run."""
         return await self._session.record(run_id)

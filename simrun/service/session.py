@@ -126,7 +126,7 @@ class Session:
         held_up = self._controller.held_up(run_id)
         notes = [
             *([f"its submission is tried again: {held_up}"] if held_up else []),
-            *self._out_of_sight(),
+            *self.trouble(),
         ]
         return why(record, submission.workflow, status, in_flight=in_flight, notes=notes)
 
@@ -145,7 +145,8 @@ class Session:
                 status = await self._backend.status(record.workflow_name)
         return record, submission, status
 
-    def _out_of_sight(self) -> list[str]:
+    def trouble(self) -> list[str]:
+        """Say what keeps the backend from being followed; empty when nothing does."""
         return self._backend.trouble() if isinstance(self._backend, Followed) else []
 
     async def updates(self, run_id: str) -> AsyncIterator[RunProgress]:
@@ -203,7 +204,7 @@ class Session:
         statistics = self._pool.statistics
         if statistics.saturated:
             reasons.append(f"all {statistics.threads} file threads are busy: the store may hang")
-        return reasons + self._out_of_sight()
+        return reasons + self.trouble()
 
     def close(self) -> None:
         """Give back what the session has for itself."""
@@ -306,7 +307,9 @@ async def _keep_house(store: RunStore, pool: Pool) -> None:
             count = await pool.run(store.reindex, everything=True)
             log.info("indexed %d runs", count)
         live = await pool.run(store.live_ids)
-        for start in range(0, max(1, len(live)), _SWEPT_AT_ONCE):  # the top of the store in any case
+        for start in range(
+            0, max(1, len(live)), _SWEPT_AT_ONCE
+        ):  # the top of the store in any case
             await pool.run(sweep, store.layout, live[start : start + _SWEPT_AT_ONCE])
     except OSError as error:
         log.warning("not all of the store was looked through, the next start will: %s", error)

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from simrun.base.errors import BackendUnavailable, Conflict
+from simrun.cli import attached
 from simrun.cli.attached import SIGNALS, Left, follow
 from simrun.cli.display import Display
 from simrun.cli.view import RunView
@@ -183,6 +184,54 @@ async def test_the_second_ctrl_c_is_heard_while_leaving_waits_for_the_workers(
 
     assert follower.result().state == "cancelled"
     assert run.did == ["cancel r1", "kill r1", "closed"]
+
+
+class Distant(Run):
+    """A run on a cluster that may be away."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.away = False
+        self.asked = asyncio.Event()
+
+    def trouble(self) -> list[str]:
+        self.asked.set()
+        return ["pods can't be followed"] if self.away else []
+
+
+async def test_an_interrupted_run_is_left_when_its_cluster_does_not_answer(
+    shown: Shown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attached, "TICK_S", 0.01)
+    run = Distant()
+    run.workers_end_on_cancel = False
+    run.away = True
+    async with asyncio.TaskGroup() as group:
+        follower = group.create_task(outcome(follow(run.open, Run.submit, shown, away_wait_s=0.05)))
+        await run.started.wait()
+        press(signal.SIGTERM)
+
+    assert isinstance(follower.result(), Left)
+    assert run.did == ["cancel r1", "closed"]
+    assert "the next simrun over this store ends them" in shown.notices[-1]
+
+
+async def test_an_interrupted_run_waits_for_its_workers_while_its_cluster_answers(
+    shown: Shown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attached, "TICK_S", 0.01)
+    run = Distant()
+    run.workers_end_on_cancel = False
+    async with asyncio.TaskGroup() as group:
+        follower = group.create_task(follow(run.open, Run.submit, shown, away_wait_s=0.05))
+        await run.started.wait()
+        press(signal.SIGTERM)
+        for _ in range(12):
+            run.asked.clear()
+            await run.asked.wait()
+        run.end(RunState.CANCELLED)
+
+    assert follower.result().state == "cancelled"
 
 
 async def test_killed_workers_that_do_not_go_are_not_waited_for_for_ever(

@@ -46,6 +46,8 @@ SWEEP_S = 30.0
 LOG_SILENCE_S = 60.0
 FRESH_S = 75.0
 """Age of a table up to which it is relied on: bookmarks come each minute."""
+FAILING_S = 20.0
+"""An API server that is restarted is back sooner."""
 STALE_S = 150.0
 """Age of a table at which it counts as not followed any more; two silences of a watch."""
 NO_WORKLOAD = "Kueue has not made a workload of it: either it does so right now, or the WorkloadPriorityClass of the pod does not exist"
@@ -262,11 +264,13 @@ class KubernetesBackend:
         """
         found = []
         for reflector in self._reflectors:
-            what, age = reflector.resource.path.rpartition("/")[2], reflector.statistics().age_s
-            if age is None:
+            what, seen = reflector.resource.path.rpartition("/")[2], reflector.statistics()
+            if seen.failing_s is not None and (seen.age_s is None or seen.failing_s > FAILING_S):
+                found.append(f"{what} can't be followed for {seen.failing_s:.0f} s: {seen.failure}")
+            elif seen.age_s is None:
                 found.append(f"{what} were not listed yet")
-            elif age > STALE_S:
-                found.append(f"{what} are {age:.0f} s old: the API server does not answer")
+            elif seen.age_s > STALE_S:
+                found.append(f"{what} are {seen.age_s:.0f} s old: the API server does not answer")
         return found
 
     # --- inside --------------------------------------------------------------------------------------------------------

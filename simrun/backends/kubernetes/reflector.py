@@ -117,6 +117,10 @@ class ReflectorStatistics:
     audits: int = 0
     drift: int = 0
     age_s: float | None = None
+    failing_s: float | None = None
+    """Seconds for which nothing has succeeded; None while all goes well."""
+    failure: str = ""
+    """The last thing that went wrong since then."""
 
 
 @dataclass(slots=True)
@@ -153,6 +157,8 @@ class Reflector:
         self._audit: _Audit | None = None
         self._audit_at = 0.0
         self._heard_at: float | None = None
+        self._failing_since: float | None = None
+        self._failure = ""
         self._statistics = ReflectorStatistics()
         self.synced = asyncio.Event()
         """Set once the table holds a whole list."""
@@ -178,6 +184,9 @@ class Reflector:
                     must_list, failed = True, 0
                     self._statistics.expired += 1
                 self._statistics.failures += 1
+                self._failure = str(error)
+                if self._failing_since is None:
+                    self._failing_since = _now()
                 delay = max(error.after or 0.0, self._backoff.next(_now()))
                 _log.warning(
                     "watching failed, will %s again",
@@ -235,7 +244,11 @@ class Reflector:
         self._statistics.watches += 1
         begun, events = _now(), self._statistics.events
         stream = self._kube.stream(
-            self.resource.path, query, accept=accept, silence_s=self._timing.silence_s
+            self.resource.path,
+            query,
+            accept=accept,
+            silence_s=self._timing.silence_s,
+            on_open=self._goes_well,
         )
         async with aclosing(stream), aclosing(_lines(stream)) as lines:
             async for line in lines:
@@ -247,8 +260,13 @@ class Reflector:
 
     def statistics(self) -> ReflectorStatistics:
         """Give what this reflector has done so far, and how fresh its table is."""
-        age = None if self._heard_at is None else _now() - self._heard_at
-        return replace(self._statistics, age_s=age)
+        now, since = _now(), self._failing_since
+        return replace(
+            self._statistics,
+            age_s=None if self._heard_at is None else now - self._heard_at,
+            failing_s=None if since is None else now - since,
+            failure="" if since is None else self._failure,
+        )
 
     def _apply(self, line: bytes) -> None:
         """Take one event of a watch; an ERROR event is raised."""
@@ -298,6 +316,10 @@ class Reflector:
 
     def _heard(self) -> None:
         self._heard_at = _now()
+        self._goes_well()
+
+    def _goes_well(self) -> None:
+        self._failing_since = None
 
 
 def _uid(obj: JsonObject) -> str:

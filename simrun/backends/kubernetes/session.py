@@ -164,10 +164,17 @@ class KubeSession:
         return document
 
     async def stream(
-        self, path: str, query: Query | None = None, *, accept: str = JSON, silence_s: float
+        self,
+        path: str,
+        query: Query | None = None,
+        *,
+        accept: str = JSON,
+        silence_s: float,
+        on_open: Callable[[], None] = lambda: None,
     ) -> AsyncGenerator[bytes]:
         """Yield the body of an answer in chunks as they come; raises Unreachable after `silence_s` seconds without any.
 
+        `on_open` is called once the server has begun to answer.
         Close it (contextlib.aclosing) when leaving early, or its connection stays open until collected.
         """
         what = f"GET {path}"
@@ -184,6 +191,7 @@ class KubeSession:
                     raw = await response.read()
                     after = response.headers.get("Retry-After")
                     raise errors.error_of(what, response.status, raw, after)
+                on_open()
                 try:
                     async for chunk in response.content.iter_any():
                         yield chunk

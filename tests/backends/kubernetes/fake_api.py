@@ -173,6 +173,10 @@ class FakeApi:
         """Answer the next matching requests like this."""
         self._faults.append(Fault(status, body, matches, times, content_type, headers or {}))
 
+    def recover(self) -> None:
+        """Fail no more."""
+        self._faults.clear()
+
     def hang(self, matches: Callable[[web.Request], bool] | None) -> None:
         """Leave matching requests without an answer from now on; None: those to come get theirs again."""
         self._hangs = [matches] if matches is not None else []

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from simrun.backends.base import Backend, Phase
+from simrun.backends.kubernetes import backend as backend_module
 from simrun.backends.kubernetes import errors
 from simrun.backends.kubernetes.backend import KubernetesBackend, open_backend
 from simrun.backends.kubernetes.reflector import Timing
@@ -423,6 +424,23 @@ async def test_how_fresh_the_tables_are_can_be_read(
         "workflows were not listed yet",
         "pods were not listed yet",
     ]
+
+
+async def test_a_cluster_that_goes_away_is_told(
+    server: FakeApi, backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend_module, "FAILING_S", 0.05)
+    server.fail(503, "<html>", times=10**6)
+    server.reset_connections()
+    async with asyncio.timeout(20):
+        while not backend.trouble():
+            await asyncio.sleep(0.01)
+
+    assert "can't be followed" in backend.trouble()[0]
+    server.recover()
+    async with asyncio.timeout(20):
+        while backend.trouble():
+            await asyncio.sleep(0.01)
 
 
 async def test_a_cluster_without_kueue_is_followed_all_the_same(

@@ -458,6 +458,36 @@ async def test_an_event_that_is_cut_off_is_told_again_by_the_next_watch(
         assert reflector.statistics().lists == 1
 
 
+async def test_that_it_fails_and_why_can_be_read_until_the_server_answers_again(
+    server: FakeApi, kube: KubeSession
+) -> None:
+    server.fail(503, "<html>", times=10**6)
+    async with reflecting(kube) as (reflector, _):
+        while reflector.statistics().failures < 3:
+            await asyncio.sleep(0.01)
+        statistics = reflector.statistics()
+        assert statistics.failing_s is not None
+        assert "HTTP 503" in statistics.failure
+
+        server.recover()
+        await server.watched(1)
+        while reflector.statistics().failing_s is not None:
+            await asyncio.sleep(0.01)
+        assert reflector.statistics().failure == ""
+
+
+async def test_a_watch_that_is_open_again_goes_well_before_it_tells_anything(
+    server: FakeApi, kube: KubeSession
+) -> None:
+    async with reflecting(kube) as (reflector, _):
+        await server.watched(1)
+        server.reset_connections()
+        await server.watched(2)
+        async with asyncio.timeout(20):
+            while reflector.statistics().failing_s is not None:
+                await asyncio.sleep(0.01)
+
+
 async def test_how_fresh_a_table_is_can_be_read(server: FakeApi, kube: KubeSession) -> None:
     recorder = Recorder()
     reflector = Reflector(kube, Resource(path=MAPS), recorder, QUICK)
