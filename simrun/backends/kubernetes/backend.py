@@ -1,7 +1,7 @@
 """The Kubernetes backend: Argo Workflows runs the DAG of a run, Kueue admits its pods.
 
 Watches keep tables of workflows, pods and Kueue's workloads. They tell which run to look at, so that nobody polls; a sweep names every run
-with a workflow or a pod every 30 s besides. They remember what pods said before they went, since no later read brings it back. And
+with a workflow or a pod every 10 minutes besides. They remember what pods said before they went, since no later read brings it back. And
 what is said of a workflow comes from them, with a read of the workflow itself where the pods leave something open (`reading`). While a watch
 is not alive, it comes from consistent reads; and that a workflow does not exist always does.
 """
@@ -42,7 +42,7 @@ from simrun.model.tasktype import TaskType
 
 _log = logging.getLogger(__name__)
 
-SWEEP_S = 30.0
+SWEEP_S = 600.0
 LOG_SILENCE_S = 60.0
 FRESH_S = 75.0
 """Age of a table up to which it is relied on: bookmarks come each minute."""

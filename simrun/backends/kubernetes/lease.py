@@ -28,6 +28,7 @@ from typing import NoReturn, TypeVar
 from simrun.backends.kubernetes import errors
 from simrun.backends.kubernetes.errors import JsonObject
 from simrun.backends.kubernetes.session import KubeSession
+from simrun.base.errors import BackendError
 from simrun.base.term import LeadershipLost, Term
 from simrun.model.cluster import ClusterConfig
 
@@ -121,11 +122,16 @@ class LeaseElector:
         """Who leads, as far as is known."""
 
     async def acquire(self) -> LeaseTerm:
-        """Wait until this process leads."""
+        """Wait until this process leads. Raises BackendError when it never can."""
         while True:
             begun = self._clock()
             try:
                 epoch = await self._timed(self._try)
+            except (errors.Forbidden, errors.NotFound) as error:
+                raise BackendError(
+                    f"no lease can be had, so nobody can tell who leads: {error}; the account of simrun needs"
+                    " get, create and patch on leases.coordination.k8s.io in a namespace that exists"
+                ) from error
             except errors.ApiError as error:
                 _log.warning("the lease can't be read", extra={"error": str(error)})
                 epoch = None
@@ -210,8 +216,12 @@ class LeaseElector:
             body["metadata"]["resourceVersion"] = version
         try:
             made = await send(body)
-        except (errors.Conflict, errors.NotFound):
+        except errors.Conflict:
             return None  # somebody was quicker
+        except errors.NotFound:
+            if version:
+                return None  # it was deleted meanwhile
+            raise  # there is no such namespace
         self._version = str(made["metadata"]["resourceVersion"])
         self.leader = self.identity
         return epoch

@@ -19,6 +19,7 @@ from simrun.backends.kubernetes.lease import (
     lease_name,
 )
 from simrun.backends.kubernetes.session import KubeSession
+from simrun.base.errors import BackendError
 from simrun.base.term import LeadershipLost
 from simrun.model.cluster import ClusterConfig
 from tests.backends.kubernetes.fake_api import FakeApi, anything
@@ -234,6 +235,22 @@ async def test_a_challenger_waits_out_an_api_that_is_away(
     server.fail(500, "", times=3)
 
     assert (await elector(kube, "one").acquire()).valid()
+
+
+@pytest.mark.parametrize(
+    ("code", "body"),
+    [
+        (403, '{"kind": "Status", "code": 403, "reason": "Forbidden"}'),
+        (404, '{"kind": "Status", "code": 404, "reason": "NotFound", "details": {"name": "here"}}'),
+    ],
+)
+async def test_a_lease_that_can_never_be_had_is_an_error_with_the_remedy(
+    server: FakeApi, kube: KubeSession, code: int, body: str
+) -> None:
+    server.fail(code, body, matches=lambda request: request.method == "POST")
+
+    with pytest.raises(BackendError, match="needs get, create and patch on leases"):
+        await elector(kube, "one").acquire()
 
 
 async def test_the_clock_of_the_leader_decides_whatever_time_the_lease_says(
