@@ -27,7 +27,8 @@ from simrun.model.record import RunRecord, RunState, RunTimes, TaskState
 from simrun.model.tasktype import TaskType
 from simrun.model.workflow import Submission, Task, Workflow
 from simrun.service.controller import Controller
-from simrun.service.index import IndexedRunStore, RunIndex
+from simrun.service.index import IndexedRunStore
+from simrun.service.runindex import RunIndex
 from simrun.service.submission import Submitter, create_run, new_record
 from simrun.store import codec
 from simrun.store.resources import ResourceStore

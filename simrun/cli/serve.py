@@ -85,7 +85,7 @@ def default_index(store: Path) -> Path:
     import hashlib
     import os
 
-    from simrun.backends.local.config import network_file_system
+    from simrun.store.mounts import network_file_system
 
     if network_file_system(store) is None:
         return store / "index.sqlite"

@@ -27,10 +27,11 @@ from simrun.model.record import RunRecord
 from simrun.model.workflow import Submission
 from simrun.service.attachments import Attachment
 from simrun.service.controller import Controller
-from simrun.service.index import IndexedRunStore, IndexRow, RunIndex
+from simrun.service.index import IndexedRunStore
 from simrun.service.progress import ProgressReader, RunProgress
 from simrun.service.readiness import StoreCheck
 from simrun.service.rounds import prepare_round
+from simrun.service.runindex import IndexRow, RunIndex
 from simrun.service.submission import Submitter, create_run, new_record
 from simrun.service.why import RunWhy, why
 from simrun.store.lock import StoreLock

@@ -220,7 +220,7 @@ def test_the_index_is_in_the_store_or_on_a_local_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert default_index(tmp_path) == tmp_path / "index.sqlite"
-    monkeypatch.setattr("simrun.backends.local.config.network_file_system", lambda _path: "nfs4")
+    monkeypatch.setattr("simrun.store.mounts.network_file_system", lambda _path: "nfs4")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     first, second = default_index(tmp_path), default_index(tmp_path / "other")
     assert first.parent == second.parent == tmp_path / "cache" / "simrun"

@@ -39,7 +39,7 @@ from typing import Any
 from simrun.backends.local.engine import LocalBackend
 from simrun.backends.local.launcher import Launcher
 from simrun.backends.local.records import Order
-from simrun.service.index import RunIndex
+from simrun.service.runindex import RunIndex
 from tests.scenario.crash_runs import SCENARIOS, Place, Scenario, drive, summary
 
 GAP_S = 0.05

@@ -9,8 +9,10 @@ import pytest
 from simrun.base.errors import UnsupportedStore
 from simrun.model.record import RunState
 from simrun.service import index as index_module
+from simrun.service import runindex as runindex_module
 from simrun.service.controller import Controller, closed
-from simrun.service.index import IndexedRunStore, RunIndex, file_system_of
+from simrun.service.index import IndexedRunStore
+from simrun.service.runindex import RunIndex
 from simrun.service.submission import create_run, new_record
 from tests.service.world import SWEEP_THEN_PLOT, World, make_world
 
@@ -133,7 +135,7 @@ def test_an_index_file_that_is_no_database_is_made_anew(tmp_path: Path) -> None:
 def test_a_network_file_system_is_refused_with_the_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index_module, "_NETWORK", {file_system_of(tmp_path)})
+    monkeypatch.setattr(runindex_module, "network_file_system", lambda _path: "nfs4")
 
     with pytest.raises(UnsupportedStore, match="--index"):
         RunIndex(tmp_path / "runs.sqlite")
@@ -159,8 +161,3 @@ def test_a_page_begins_where_the_last_one_ended(store: IndexedRunStore) -> None:
     assert [row.id for row in first + second] == ["run4", "run3", "run2", "run1"]
     assert store.index.rows(limit=9, states=["failed"]) == []
     assert len(store.index.rows(limit=9, group="default")) == 5
-
-
-def test_the_file_system_of_a_path_is_known(tmp_path: Path) -> None:
-    assert file_system_of(tmp_path)
-    assert file_system_of(Path("/proc/self")) == "proc"

@@ -16,31 +16,11 @@ from simrun.model.base import Model
 from simrun.model.mounts import Mounts
 from simrun.model.quantities import Cpus, Memory
 from simrun.store.layout import StoreLayout
+from simrun.store.mounts import network_file_system
 from simrun.worker import cgroup
 
 ORPHAN_VARIABLE = "SIMRUN_ORPHAN_S"
 DEFAULT_ORPHAN_S = 600.0
-
-_NETWORK_FILE_SYSTEMS = frozenset(
-    [
-        "9p",
-        "afs",
-        "beegfs",
-        "ceph",
-        "cifs",
-        "fuse.glusterfs",
-        "fuse.sshfs",
-        "gfs2",
-        "glusterfs",
-        "gpfs",
-        "lustre",
-        "nfs",
-        "nfs4",
-        "ocfs2",
-        "smb3",
-        "smbfs",
-    ]
-)
 
 
 def _cores() -> float:
@@ -130,17 +110,3 @@ def default_state_dir(store: Path) -> Path:
         return store / "engine"
     name = hashlib.sha256(os.fsencode(store)).hexdigest()[:16]
     return Path(tempfile.gettempdir()) / f"simrun-{os.getuid()}" / name
-
-
-def network_file_system(path: Path) -> str | None:
-    """Give the type of the network file system that a path is on, None for a local one; the path need not exist."""
-    best, kind = "", ""
-    text = str(path)
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-        for line in file:
-            before, _, after = line.partition(" - ")
-            place = before.split()[4].encode().decode("unicode_escape")
-            inside = text == place or text.startswith(place.rstrip("/") + "/")
-            if inside and len(place) >= len(best):
-                best, kind = place, after.split()[0]
-    return kind if kind in _NETWORK_FILE_SYSTEMS else None

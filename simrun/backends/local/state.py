@@ -25,12 +25,12 @@ from pathlib import Path
 from typing import Any
 
 from simrun.backends.local import records
-from simrun.backends.local.config import network_file_system
 from simrun.backends.local.records import AttemptFiles, Exit, Start
 from simrun.base.errors import Conflict, InvalidInput, Locked
 from simrun.model.record import RunRecord
 from simrun.model.tasktype import SecretRef
 from simrun.pods import Pod
+from simrun.store.mounts import network_file_system
 from simrun.worker import files
 from simrun.worker.protocol import attempt_name, parse_attempt_name
 

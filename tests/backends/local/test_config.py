@@ -5,7 +5,7 @@ import pytest
 from pydantic import ValidationError
 
 from simrun.backends.local import config as config_module
-from simrun.backends.local.config import LocalConfig, network_file_system
+from simrun.backends.local.config import LocalConfig
 from simrun.backends.local.state import EngineState
 from simrun.base.errors import InvalidInput
 
@@ -54,10 +54,6 @@ def test_a_wrong_time_is_refused_by_name(tmp_path, monkeypatch, text):
         LocalConfig.for_store(tmp_path)
 
 
-def test_a_local_path_is_on_no_network_file_system(tmp_path):
-    assert network_file_system(tmp_path / "not" / "there") is None
-
-
 def test_a_store_on_a_network_file_system_has_its_state_elsewhere(tmp_path, monkeypatch):
     monkeypatch.setattr(config_module, "network_file_system", lambda _path: "nfs4")
     one = LocalConfig.for_store(tmp_path / "one")
@@ -73,23 +69,3 @@ def test_a_state_on_a_network_file_system_is_refused_with_the_remedy(tmp_path, m
         InvalidInput, match=r"state_dir: is on a network file system \(nfs4\).*disk"
     ):
         EngineState(tmp_path).open()
-
-
-def test_the_file_system_of_a_mount_below_is_seen(tmp_path, monkeypatch):
-    table = tmp_path / "mountinfo"
-    table.write_text(
-        "1 0 8:1 / / rw - ext4 /dev/a rw\n"
-        "2 1 0:50 / /shared rw shared:1 - nfs4 server:/ rw\n"
-        "3 2 0:51 / /shared/with\\040space rw - ext4 /dev/b rw\n"
-    )
-    opened = open
-    monkeypatch.setattr(
-        "builtins.open",
-        lambda path, *args, **other: opened(
-            table if path == "/proc/self/mountinfo" else path, *args, **other
-        ),
-    )
-    assert network_file_system(Path("/home/x")) is None
-    assert network_file_system(Path("/shared/store")) == "nfs4"
-    assert network_file_system(Path("/shared-not")) is None
-    assert network_file_system(Path("/shared/with space/store")) is None
