@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-local test-cluster lint format cluster-up cluster-down bench lock clean
+.PHONY: help install demo test test-local test-crash test-cluster lint format cluster-up cluster-down bench lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -39,6 +39,9 @@ test: install test-local ## the local tests, and the cluster's when one is up or
 
 test-local: install ## the tests that need nothing but this machine
 	$(PYTEST) -m "not cluster" --durations=10
+
+test-crash: install ## kill -9 of the service at every point, and again in the start after it
+	SIMRUN_TEST_LIVES=2 $(PYTEST) tests/scenario/test_crash.py --durations=0
 
 test-cluster: install ## the tests on a real Kubernetes (make cluster-up, or SIMRUN_TEST_KUBECONFIG)
 	$(PYTEST) -m cluster --durations=10
