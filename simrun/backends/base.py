@@ -138,3 +138,7 @@ class Followed(Protocol):
     def trouble(self) -> list[str]:
         """Say what keeps it from being followed; empty when nothing does."""
         ...
+
+    def age_s(self) -> float | None:
+        """Give the seconds since it was last heard of; None before it ever was."""
+        ...

@@ -148,6 +148,10 @@ class EngineSession:
         """End the run, with grace or at once."""
         await self._session.cancel(run_id, kill=kill)
 
+    def age_s(self) -> float | None:
+        """Give the seconds since the backend was last heard of."""
+        return self._session.age_s()
+
     def trouble(self) -> list[str]:
         """Say what keeps the backend from being followed."""
         return self._session.trouble()

@@ -146,6 +146,10 @@ class Session:
                 status = await self._backend.status(record.workflow_name)
         return record, submission, status
 
+    def age_s(self) -> float | None:
+        """Give the seconds since the backend was last heard of; None for one that is this process itself."""
+        return self._backend.age_s() if isinstance(self._backend, Followed) else None
+
     def trouble(self) -> list[str]:
         """Say what keeps the backend from being followed; empty when nothing does."""
         return self._backend.trouble() if isinstance(self._backend, Followed) else []

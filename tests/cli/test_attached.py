@@ -198,6 +198,9 @@ class Distant(Run):
         self.asked.set()
         return ["pods can't be followed"] if self.away else []
 
+    def age_s(self) -> float | None:
+        return None
+
 
 async def test_an_interrupted_run_is_left_when_its_cluster_does_not_answer(
     shown: Shown, monkeypatch: pytest.MonkeyPatch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import aiohttp
 import pytest
 from aiohttp import web
 
@@ -208,6 +209,9 @@ class Distant(ScriptedBackend):
     def trouble(self) -> list[str]:
         return ["pods are 200 s old"]
 
+    def age_s(self) -> float | None:
+        return 200.04
+
 
 async def test_it_is_asked_over_http(tmp_path: Path) -> None:
     backend = Distant()
@@ -230,4 +234,7 @@ async def test_it_is_asked_over_http(tmp_path: Path) -> None:
             assert await session.not_ready() == ["pods are 200 s old"]
             with pytest.raises(NotFound):
                 await client.why("another")
+            async with aiohttp.ClientSession() as http, http.get(f"{client.url}/readyz") as ready:
+                assert ready.status == 503
+                assert ready.headers["Simrun-Age"] == "200.0"
         await runner.cleanup()

@@ -249,6 +249,11 @@ class KubernetesBackend:
         known = (*self._reflectors, self._queues) if self._queues else self._reflectors
         return {one.resource.path.rpartition("/")[2]: one.statistics() for one in known}
 
+    def age_s(self) -> float | None:
+        """Give the age of what is known of workflows and pods; about a minute where nothing happens, by bookmarks."""
+        ages = [reflector.statistics().age_s for reflector in self._reflectors]
+        return None if None in ages else max(age for age in ages if age is not None)
+
     def _followed(self) -> bool:
         """Whether the tables of workflows and pods may be relied on now."""
         for reflector in self._reflectors:

@@ -27,6 +27,8 @@ _log = logging.getLogger(__name__)
 
 CALL_S = 60.0
 """Limit of a whole call; the API server itself ends a list after as long."""
+CALL_SILENCE_S = 20.0
+"""Limit of the silence within a call: whoever asks how a run is over a connection that died unnoticed shall ask again soon."""
 CONNECT_S = 5.0
 _CONNECTIONS = 32
 FRESH_S = 300.0
@@ -147,7 +149,9 @@ class KubeSession:
                 headers,
                 params=query,
                 data=data,
-                timeout=aiohttp.ClientTimeout(total=CALL_S, sock_connect=CONNECT_S),
+                timeout=aiohttp.ClientTimeout(
+                    total=CALL_S, sock_connect=CONNECT_S, sock_read=CALL_SILENCE_S
+                ),
             ) as response:
                 raw = await response.read()
                 if response.status >= 300:

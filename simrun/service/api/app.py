@@ -19,6 +19,10 @@ BODY_MAX = 64 * 2**20
 """Bytes of one request; data belongs into snapshots."""
 
 
+AGE = "Simrun-Age"
+"""Header of answers: seconds since the cluster was last heard of. On a quiet one up to a minute, by its bookmarks."""
+
+
 def make_app(session: Session, *, loopback_only: bool = True) -> web.Application:
     """Build the application over a session. `loopback_only`: it is served on a loopback address."""
     app = web.Application(middlewares=[same_origin, problems], client_max_size=BODY_MAX)
@@ -26,6 +30,7 @@ def make_app(session: Session, *, loopback_only: bool = True) -> web.Application
     app[LOOPBACK_ONLY] = loopback_only
     app[STREAMS] = Streams()
     app.on_shutdown.append(_cut_streams)
+    app.on_response_prepare.append(_tell_age)
     app.add_routes(runs.routes)
     app.add_routes(logs.routes)
     app.add_routes(why.routes)
@@ -33,6 +38,13 @@ def make_app(session: Session, *, loopback_only: bool = True) -> web.Application
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
     return app
+
+
+async def _tell_age(request: web.Request, response: web.StreamResponse) -> None:
+    """Say in every answer how old is what it was made from."""
+    age = request.app[SESSION].age_s()
+    if age is not None:
+        response.headers[AGE] = f"{age:.1f}"
 
 
 async def _cut_streams(app: web.Application) -> None:

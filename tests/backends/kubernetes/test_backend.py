@@ -420,6 +420,10 @@ async def test_how_fresh_the_tables_are_can_be_read(
     assert set(backend.statistics()) == {"workflows", "pods", "workloads"}
     assert all(one.drift == 0 for one in backend.statistics().values())
     assert backend.trouble() == []
+    age = backend.age_s()
+    assert age is not None
+    assert age < 20
+    assert KubernetesBackend(CONFIG, backend._kube).age_s() is None
     assert KubernetesBackend(CONFIG, backend._kube).trouble() == [
         "workflows were not listed yet",
         "pods were not listed yet",
