@@ -5,6 +5,7 @@ A test module that imports these tests gives them the fixture `api`.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
@@ -15,8 +16,12 @@ import pytest
 
 from simrun.backends.kubernetes import errors, session
 from simrun.backends.kubernetes.access import Access
+from simrun.backends.kubernetes.lease import LeaseElector, LeaseTiming, holding
 from simrun.backends.kubernetes.listing import list_all, list_with_version
+from simrun.backends.kubernetes.preflight import Preflight
 from simrun.backends.kubernetes.session import KubeSession
+from simrun.base.errors import InvalidInput
+from simrun.model.cluster import ClusterConfig
 
 Json = dict[str, Any]
 
@@ -253,3 +258,56 @@ def _without_client_cert(api: Api) -> Any:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return context
+
+
+# --- what other parts of the backend rely on, through them
+
+
+async def test_a_lease_is_taken_renewed_taken_over_and_given_back(api: Api) -> None:
+    timing = LeaseTiming(lease_s=3.0, valid_s=2.0, renew_s=0.3, call_s=1.0, again_s=0.1)
+    one, two = (
+        LeaseElector(api.kube, api.namespace, name=api.mark, identity=name, timing=timing)
+        for name in ("one", "two")
+    )
+    try:
+        async with asyncio.timeout(30):
+            async with holding(one, await one.acquire()) as first:
+                await asyncio.sleep(2.5)  # longer than a term without a renewal
+                assert first.valid()
+            second = await two.acquire()
+        assert first.epoch is not None
+        assert second.epoch == first.epoch + 1
+    finally:
+        leases = f"/apis/coordination.k8s.io/v1/namespaces/{api.namespace}/leases"
+        await api.kube.delete(f"{leases}/{api.mark}")
+
+
+async def test_what_a_cluster_lacks_is_found_out(api: Api) -> None:
+    none = f"{api.mark}-none"
+    config = ClusterConfig(
+        namespace=api.namespace, local_queue=none, service_account=none, base_priority=none
+    )
+
+    with pytest.raises(InvalidInput) as caught:
+        await Preflight(api.kube, config).placement(["base_priority"])
+
+    found = [(problem.field, problem.value) for problem in caught.value.problems]
+    assert ("local_queue", none) in found
+    assert ("service_account", none) in found
+    assert found.count(("base_priority", none)) == 2  # of Kueue's and of the scheduler's
+
+
+async def test_what_we_may_do_is_found_out(api: Api) -> None:
+    await Preflight(api.kube, ClusterConfig(namespace=api.namespace)).permissions()
+
+
+async def test_what_an_account_of_pods_may_not_do_is_found_out(api: Api) -> None:
+    path = f"/api/v1/namespaces/{api.namespace}/serviceaccounts"
+    account = {"metadata": {"name": api.mark}}
+    await api.kube.create(path, {"apiVersion": "v1", "kind": "ServiceAccount", **account})
+    try:
+        config = ClusterConfig(namespace=api.namespace, service_account=api.mark)
+        with pytest.raises(InvalidInput, match="may not create workflowtaskresults"):
+            await Preflight(api.kube, config).placement([])
+    finally:
+        await api.kube.delete(f"{path}/{api.mark}")

@@ -111,6 +111,8 @@ class FakeApi:
         """Of the client, for each request: the same one is the same connection."""
         self.logs: dict[str, bytes] = {}
         self.deleted_with_grace: dict[str, int] = {}
+        self.unbound: set[str] = set()
+        """Service accounts that may do nothing."""
         self.denied: set[str] = set()
         """What nobody may: "create workflows"."""
         self.frozen = False
@@ -417,7 +419,9 @@ class FakeApi:
         asked = body["spec"]["resourceAttributes"]
         sub = f"/{asked['subresource']}" if asked["subresource"] else ""
         what = f"{asked['verb']} {asked['resource']}{sub}"
-        return body | {"status": {"allowed": what not in self.denied}}
+        account = str(body["spec"].get("user", "")).rpartition(":")[2]
+        allowed = what not in self.denied and account not in self.unbound
+        return body | {"status": {"allowed": allowed}}
 
     async def _store(self, kind: str, address: Address, obj: Json, before: Json | None) -> Json:
         self.version += 1

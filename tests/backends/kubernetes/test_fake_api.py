@@ -17,6 +17,12 @@ from tests.backends.kubernetes.fake_api import FakeApi
 async def api(server: FakeApi) -> AsyncIterator[Api]:
     server.token = "Bearer known"
     server.oldest = 50
+    server.unbound = {"mark"}  # an account that no role is bound to
+    for path in (
+        "/api/v1/namespaces/somewhere",
+        "/api/v1/namespaces/somewhere/persistentvolumeclaims/simrun-store",
+    ):
+        await server.put(path, {})
     access = Access(server=server.url, authorization="Bearer known")
     async with KubeSession(access) as kube:
         yield Api(kube, access, "somewhere", "mark")
