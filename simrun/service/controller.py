@@ -55,6 +55,8 @@ Job = Callable[[str], Awaitable[None]]
 
 WORKERS = 8
 RESYNC_S = 600.0
+WORKFLOW_KEPT_S = 3600.0
+"""How long a workflow is left after the end of its run."""
 RECONCILE_TIMEOUT_S = 120.0
 FIRST_TRY_AGAIN_S, LAST_TRY_AGAIN_S = 0.1, 60.0
 UNATTENDED_S = 60.0
@@ -308,6 +310,7 @@ class Controller:
                 await self.settle(run_id)
             else:
                 await self._pool.run(self.store.tidy, run_id)
+                await self._delete_workflow(record)
             return
         if record.state is RunState.SUBMITTING:
             self._attend(run_id)
@@ -346,6 +349,20 @@ class Controller:
         elif self.resume is not None:
             del self._unattended[run_id]
             self.start_submission(run_id, self.resume)
+
+    async def _delete_workflow(self, record: RunRecord) -> None:
+        """Delete the workflow of a run that ended long ago and has nothing pending: its logs are kept, its pods take up room.
+
+        Until then it is there for whoever looks with the tools of the backend. A service that was away is told of what it left.
+        """
+        ended, name = record.times.ended, record.workflow_name
+        if ended is None or name is None:
+            return
+        wait = ended + WORKFLOW_KEPT_S - self._clock.wall()
+        if wait > 0:
+            self._queue.add_after(record.id, wait)
+        else:
+            await self.backend.delete(name)
 
     async def _status(self, record: RunRecord) -> BackendStatus | Gone | None:
         if record.workflow_name is None or record.state is RunState.SUBMITTING:
@@ -415,3 +432,5 @@ class Controller:
             return
         if after.pending:
             self._queue.retry(run_id)
+        else:
+            self._queue.add_after(run_id, WORKFLOW_KEPT_S)
