@@ -128,18 +128,20 @@ async def test_a_run_that_is_cancelled_before_its_workflow_exists_gated_starting
         "before": {"command": GATE, "harness": True},
     }
     async with scene.service(wrap=hold) as service:
-        runs = {
-            name: await service.submit(
-                {name: {"type": name}, "after": {"type": name, "after": [name]}}, {name: kind}
-            )
-            for name, kind in kinds.items()
-        }
+
+        async def submit(name: str) -> str:
+            tasks = {name: {"type": name}, "after": {"type": name, "after": [name]}}
+            return await service.submit(tasks, {name: kinds[name]})
+
+        runs = {name: await submit(name) for name in ("running", "starting", "before")}
         await held[0].reached.wait()
         await service.when(runs["running"], running("running"))
         await service.when(
             runs["starting"],
             lambda status: "no-such-image" in _message(status.nodes.get("starting")),
         )
+        # It needs all of the quota, so the others have to have theirs before
+        runs["gated"] = await submit("gated")
         await service.when(runs["gated"], lambda status: "gated" in status.nodes)
         gates = (await service.pod(runs["gated"], "gated"))["spec"]["schedulingGates"]
         for run in runs.values():
