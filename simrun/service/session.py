@@ -260,6 +260,8 @@ async def open_session(
         await pool.run(store.finish_deletions)
         if index is not None:
             store = IndexedRunStore(root, await pool.run(RunIndex, index), owner=owner)
+        if term.epoch is not None:
+            store.leads = term.valid
         async with backend(store, pool) as live:
             resources = ResourceStore(root)
             changes: Broadcast[str] = Broadcast(capacity=256)

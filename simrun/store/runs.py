@@ -39,6 +39,8 @@ class RunStore:
             weakref.WeakValueDictionary()
         )
         self._guard = threading.Lock()
+        self.leads: Callable[[], bool] | None = None
+        """Where several services may write, whether this one leads now; None where a lock keeps the others out."""
 
     def open(self) -> None:
         """Make the directories of the store and try the file system. Raises UnsupportedStore."""
@@ -205,10 +207,17 @@ class RunStore:
             written = after.changed(revision=now.revision + 1, workflow=None)
             if _idle(now) and not _idle(written):
                 self.mark_live(before.id)
-            files.replace(self.layout.run(before.id).record, codec.encode(written))
+            path = self.layout.run(before.id).record
+            still = None if self.leads is None else lambda: self._may_replace(now)
+            if not files.replace(path, codec.encode(written), still=still):
+                return None
             if _idle(written):
                 self.unmark_live(before.id)
         return written
+
+    def _may_replace(self, seen: RunRecord) -> bool:
+        """Whether this process leads and nobody wrote meanwhile: asked between the write of a record and its rename."""
+        return self.leads is not None and self.leads() and self.read(seen.id) == seen
 
     # --- lists -------------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ import json
 import os
 import stat
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -71,13 +72,20 @@ def make_directory(path: Path) -> None:
     sync_directory(path.parent)
 
 
-def replace(path: Path, data: bytes, *, durable: bool = True) -> None:
+def replace(
+    path: Path, data: bytes, *, durable: bool = True, still: Callable[[], bool] | None = None
+) -> bool:
     """Put `data` at `path`, replacing what is there; a reader sees the old or the new content, whole.
 
     durable False: for what can be made again from something durable; it may be gone after a power cut, never half.
+    still: asked when all is written and only the name is to be changed, since writing takes its time; with False
+    everything is left as it was. Returns whether `data` took its place.
     """
     temporary = temporary_name(path.parent)
     write_synced(temporary, data, durable=durable)
+    if still is not None and not still():
+        os.unlink(temporary)
+        return False
     try:
         os.rename(temporary, path)
     except OSError:
@@ -87,6 +95,7 @@ def replace(path: Path, data: bytes, *, durable: bool = True) -> None:
             raise
     if durable:
         sync_directory(path.parent)
+    return True
 
 
 def link(source: Path, target: Path) -> bool:

@@ -21,6 +21,7 @@ from simrun.service.main import listen
 from simrun.service.session import Session, open_session
 from simrun.service.standby import elected
 from simrun.store.lock import StoreLock
+from simrun.worker import files
 from tests.service.world import World, make_world
 
 
@@ -219,6 +220,52 @@ async def test_a_submission_waits_for_a_backend_that_is_away(world: World) -> No
 
     assert world.record().state is RunState.RUNNING
     assert world.controller.held_up("run1") == ""
+
+
+async def test_a_leader_that_is_paused_while_it_writes_writes_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.start()
+    term = FakeTerm(7)
+    world.store.leads = term.valid
+    old = world.record()
+    written = files.write_synced
+
+    def paused(path: Path, data: bytes, *, durable: bool = True) -> None:
+        written(path, data, durable=durable)
+        term.over = True  # it wakes up long after its term
+
+    monkeypatch.setattr(files, "write_synced", paused)
+
+    assert world.store.write_if_unchanged(old, old.changed(message="late")) is None
+    assert world.record() == old
+    assert files.listing(world.store.layout.run("run1").root) == before_names(world)
+
+
+async def test_what_another_leader_wrote_during_a_write_stands(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.start()
+    old = world.record()
+    world.store.leads = lambda: True  # as far as it knows
+    other = make_world(world.store.layout.root, world.clock, world.backend)
+    written = files.write_synced
+
+    def slow(path: Path, data: bytes, *, durable: bool = True) -> None:
+        written(path, data, durable=durable)
+        monkeypatch.setattr(files, "write_synced", written)
+        assert other.store.write_if_unchanged(old, old.changed(message="new", epoch=8)) is not None
+
+    monkeypatch.setattr(files, "write_synced", slow)
+
+    assert world.store.write_if_unchanged(old, old.changed(message="late", epoch=7)) is None
+    assert world.record().message == "new"
+
+
+def before_names(world: World) -> set[str]:
+    """What a run's directory holds: no temporary file among it."""
+    names = files.listing(world.store.layout.run("run1").root)
+    return {name for name in names if not name.startswith(".")}
 
 
 # --- the lock of the store
