@@ -82,10 +82,13 @@ def decode(kind: type[M], data: bytes, path: Path) -> M:
         ) from error
 
 
-def read(kind: type[M], path: Path) -> M | None:
-    """Read a model from a file; None when there is none. Raises DamagedRecord, UnknownSchema; OSError if the store fails."""
+def read(kind: type[M], path: Path, *, listed: bool = False) -> M | None:
+    """Read a model from a file; None when there is none. `listed`: a listing has shown it.
+
+    Raises DamagedRecord, UnknownSchema; OSError if the store fails.
+    """
     try:
-        data = files.read(path)
+        data = files.read(path, listed=listed)
     except OSError as error:
         if error.errno in _NO_RECORD:
             raise DamagedRecord(f"{path}: can't be read: {error.strerror}") from error

@@ -6,6 +6,7 @@ of file threads. A run exists when its run.json exists, and run.json comes into 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import threading
@@ -24,6 +25,8 @@ from simrun.store import files as store_files
 from simrun.store.layout import RunDir, StoreLayout
 from simrun.worker import files
 from simrun.worker.protocol import attempt_name, holder_name
+
+_TRIES = 5
 
 
 class RunStore:
@@ -159,8 +162,15 @@ class RunStore:
         """Give the record of a run. Raises NotFound, DamagedRecord."""
         path = self._run(run_id).record
         record = codec.read(RunRecord, path)
+        for _ in range(_TRIES):
+            if record is not None:
+                break
+            # Some network file systems deny a file for the moment in which another replaces it; a run must not seem deleted
+            if not self.exists(run_id):
+                raise NotFound(f"no run {run_id!r} in {self.layout.root}")
+            record = codec.read(RunRecord, path, listed=True)
         if record is None:
-            raise NotFound(f"no run {run_id!r} in {self.layout.root}")
+            raise OSError(errno.ESTALE, "is listed and can't be opened", str(path))
         if record.id != run_id:
             raise DamagedRecord(f"{path}: is the record of run {record.id!r}")
         return record

@@ -90,7 +90,7 @@ def test_runs_wait_for_a_store_that_cannot_be_written_and_the_api_says_what_is_w
     with small_disk() as disk, service(disk / "store") as served:
         served.start()
         for run_id, what in (("held", HELD), ("split", SPLIT)):
-            assert served.submit(run_id, what).status == 201
+            served.submitted(run_id, what)
             wait(f"{run_id} to run", running(served, run_id))
         before = (disk / "store" / "runs" / "held" / "run.json").read_bytes()
 
@@ -206,10 +206,10 @@ def test_while_the_store_hangs_api_probes_and_workers_go_on_and_afterwards_every
 ) -> None:
     with service(server.place / "store") as served:
         served.start()
-        served.submit("before", QUICK)
+        served.submitted("before", QUICK)
         served.ended("before")
         for run_id, what in (("held", HELD), ("split", SPLIT)):
-            served.submit(run_id, what)
+            served.submitted(run_id, what)
             wait(f"{run_id} to run", running(served, run_id))
 
         server.hang()
@@ -241,7 +241,7 @@ def test_sigterm_ends_a_service_whose_store_hangs_and_the_next_one_goes_on(
     assert main.STOP_WITHIN_S <= 25
     with service(server.place / "store", stop_within=2) as served:
         served.start()
-        served.submit("held", HELD)
+        served.submitted("held", HELD)
         wait("the run to run", running(served, "held"))
         server.hang()
         asking = hang_calls(served, 12)
@@ -279,7 +279,7 @@ def test_damaged_records_are_listed_kept_aside_and_left_alone_and_others_go_on(
     with service(store) as served:
         served.start()
         for run_id in ("good", *DAMAGE):
-            served.submit(run_id, HELD)
+            served.submitted(run_id, HELD)
             wait(f"{run_id} to run", running(served, run_id))
         served.kill()
         for run_id, damage in DAMAGE.items():

@@ -19,7 +19,7 @@ from simrun.model.workflow import Submission
 from simrun.store import codec
 from simrun.store.layout import RunDir
 from simrun.store.runs import RunStore
-from tests.mounts import two_views
+from tests.mounts import mounted, two_views
 
 New = Callable[..., RunRecord]
 
@@ -593,3 +593,29 @@ def test_task_states_survive_the_disk(store: RunStore, submission: Submission, n
     states = {f"t{number}": state for number, state in enumerate(TaskState)}
     store.create(new(tasks=states), submission)
     assert store.read("run1").tasks == states
+
+
+def test_a_record_that_is_being_replaced_is_never_no_run(
+    tmp_path: Path, submission: Submission, new: New
+) -> None:
+    # On FUSE an open may be denied for the moment in which another thread replaces the file
+    with mounted(tmp_path) as place:
+        store = RunStore(place / "store")
+        store.open()
+        now = store.create(new(), submission)
+        over = threading.Event()
+
+        def read() -> set[str]:
+            seen = set()
+            while not over.is_set():
+                seen.add(store.read("run1").id)
+            return seen
+
+        with ThreadPoolExecutor(3) as pool:
+            readers = [pool.submit(read) for _ in range(3)]
+            for number in range(300):
+                written = store.write_if_unchanged(now, now.changed(message=f"write {number}"))
+                assert written is not None
+                now = written
+            over.set()
+            assert [reader.result() for reader in readers] == [{"run1"}] * 3
