@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from simrun.backends.base import Backend, Phase
-from simrun.backends.kubernetes import backend as backend_module
-from simrun.backends.kubernetes import errors
+from simrun.backends.kubernetes import errors, watching
 from simrun.backends.kubernetes.backend import KubernetesBackend, open_backend
 from simrun.backends.kubernetes.reflector import Timing
 from simrun.backends.kubernetes.session import KubeSession
@@ -433,7 +432,7 @@ async def test_how_fresh_the_tables_are_can_be_read(
 async def test_a_cluster_that_goes_away_is_told(
     server: FakeApi, backend: KubernetesBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backend_module, "FAILING_S", 0.05)
+    monkeypatch.setattr(watching, "FAILING_S", 0.05)
     server.fail(503, "<html>", times=10**6)
     server.reset_connections()
     async with asyncio.timeout(20):
@@ -601,7 +600,7 @@ async def test_a_listener_that_left_is_forgotten(
 
     await events.aclose()  # type: ignore[attr-defined] # an async generator behind the protocol's iterator
 
-    assert not backend._listeners
+    assert not backend._watches.listeners
 
 
 async def test_a_sweep_names_every_run_without_a_change(server: FakeApi, kube: KubeSession) -> None:
