@@ -16,13 +16,14 @@ from typing import Self
 from simrun.argo import to_argo
 from simrun.backends.base import Backend, BackendStatus
 from simrun.backends.kubernetes import errors
+from simrun.backends.kubernetes.backoff import Timing
 from simrun.backends.kubernetes.errors import JsonObject
 from simrun.backends.kubernetes.facts import MAIN, PodFact
 from simrun.backends.kubernetes.listing import list_all
 from simrun.backends.kubernetes.podlogs import program_output
 from simrun.backends.kubernetes.preflight import Preflight
 from simrun.backends.kubernetes.reading import READ_S
-from simrun.backends.kubernetes.reflector import ReflectorStatistics, Timing
+from simrun.backends.kubernetes.reflector import ReflectorStatistics
 from simrun.backends.kubernetes.reservation import Reservations
 from simrun.backends.kubernetes.session import METADATA_LIST, KubeSession
 from simrun.backends.kubernetes.status import attempt_number

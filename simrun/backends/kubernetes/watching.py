@@ -17,10 +17,11 @@ from typing import NoReturn, Self
 from simrun.backends.base import BackendStatus
 from simrun.backends.kubernetes import errors
 from simrun.backends.kubernetes.attempts import Surroundings
+from simrun.backends.kubernetes.backoff import Timing
 from simrun.backends.kubernetes.facts import PodFact
 from simrun.backends.kubernetes.listing import list_all
 from simrun.backends.kubernetes.reading import READ_S, WorkflowReader
-from simrun.backends.kubernetes.reflector import Reflector, ReflectorStatistics, Resource, Timing
+from simrun.backends.kubernetes.reflector import Reflector, ReflectorStatistics, Resource
 from simrun.backends.kubernetes.session import KubeSession
 from simrun.backends.kubernetes.status import status_of
 from simrun.backends.kubernetes.tables import Hints, PodTable, WorkflowTable

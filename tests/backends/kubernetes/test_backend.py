@@ -13,7 +13,7 @@ import pytest
 from simrun.backends.base import Backend, Phase
 from simrun.backends.kubernetes import errors, watching
 from simrun.backends.kubernetes.backend import KubernetesBackend, open_backend
-from simrun.backends.kubernetes.reflector import Timing
+from simrun.backends.kubernetes.backoff import Timing
 from simrun.backends.kubernetes.session import KubeSession
 from simrun.base.errors import BackendError, BackendUnavailable, Conflict, InvalidInput
 from simrun.model.cluster import ClusterConfig

@@ -14,7 +14,8 @@ import pytest
 from aiohttp import web
 
 from simrun.backends.kubernetes import reflector as reflector_module
-from simrun.backends.kubernetes.reflector import Backoff, Reflector, Resource, Timing
+from simrun.backends.kubernetes.backoff import Backoff, Timing
+from simrun.backends.kubernetes.reflector import Reflector, Resource
 from simrun.backends.kubernetes.session import KubeSession
 from tests.backends.kubernetes.fake_api import FakeApi, is_list, is_watch
 
