@@ -25,7 +25,7 @@ from simrun.model.tasktype import TaskType
 from simrun.service import states
 from simrun.service.decide import decide
 from simrun.service.decision import GONE, Gone, Settle
-from simrun.service.effects import Effects
+from simrun.service.effects import Effects, FileWork
 from simrun.service.queue import Priority, WorkQueue
 from simrun.service.states import (
     MERGE_MARKER_GRACE_S,
@@ -320,9 +320,12 @@ class Controller:
         decision = decide(view, self._clock.wall())
         # Evidence first: once the record says that a task has ended nobody looks at its attempts again, so a crash between the
         # two would lose it. Seen with the kills that were decided just now; kept twice it is the same
-        await self._effects.carry_out(replace(view, record=decision.record), decision.effects)
-        if decision.record is not record and decision.record != record:
-            written = await self.write(record, decision.record)
+        work = self._effects.files_of(replace(view, record=decision.record), decision.effects)
+        if decision.record is record or decision.record == record:
+            if work is not None:
+                await self._pool.run(self._effects.write, work)
+        else:
+            written = await self.write(record, decision.record, first=work)
             if written is None:
                 self._queue.add(
                     run_id
@@ -374,18 +377,24 @@ class Controller:
         """Write `after` when the record on disk is still `before`; whether it was written."""
         return await self.write(before, after) is not None
 
-    async def write(self, before: RunRecord, after: RunRecord) -> RunRecord | None:
-        """Like write_if_unchanged; gives what was written, with its new revision."""
-        written = await self._pool.run(self._write, before, after)
+    async def write(
+        self, before: RunRecord, after: RunRecord, *, first: FileWork | None = None
+    ) -> RunRecord | None:
+        """Like write_if_unchanged; gives what was written, with its new revision. `first` is written before, in the same hop."""
+        written = await self._pool.run(self._write, before, after, first)
         if written is not None:
             self._on_change(written)
         return written
 
-    def _write(self, before: RunRecord, after: RunRecord) -> RunRecord | None:
+    def _write(
+        self, before: RunRecord, after: RunRecord, first: FileWork | None
+    ) -> RunRecord | None:
         """Write in a thread, with the epoch of the term; the term is looked at here, at the last moment."""
         if self._term.epoch is not None:
             after = after.changed(epoch=self._term.epoch)
         check(self._term, f"the record of run {before.id}")
+        if first is not None:
+            self._effects.write(first)
         return self.store.write_if_unchanged(before, after)
 
     # --- ends ----------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from simrun.aio.threads import Pool
 from simrun.backends.base import Attempt, Backend
@@ -28,6 +29,15 @@ LOGS_KEPT_WITHIN_S = 30.0
 """Logs of pods are kept before the workflow is stopped, for at most this long: a pod that hangs must not hold up the stop."""
 
 
+@dataclass(frozen=True, slots=True)
+class FileWork:
+    """Effects that are files in the store."""
+
+    view: View
+    keep: list[KeepAttempt]
+    observe: list[Observe]
+
+
 class Effects:
     """Effects of decisions. `_kept` only saves writes: a restart does them again, with the same result."""
 
@@ -43,8 +53,8 @@ class Effects:
         self._pool, self._clock = pool, clock
         self._kept: dict[str, dict[tuple[str, int, str], Attempt]] = {}
 
-    async def carry_out(self, view: View, effects: Iterable[Effect]) -> None:
-        """Carry out the effects that are files; settling is the controller's."""
+    def files_of(self, view: View, effects: Iterable[Effect]) -> FileWork | None:
+        """Give the effects that are files, as far as they are not done; settling is the controller's."""
         run_id = view.record.id
         kept = self._kept.setdefault(run_id, {})
         keep = [
@@ -53,19 +63,20 @@ class Effects:
             if isinstance(effect, KeepAttempt) and kept.get(_key(effect)) != effect.attempt
         ]
         observe = [effect for effect in effects if isinstance(effect, Observe)]
-        if keep or observe:
-            await self._pool.run(self._files, view, keep, observe)
-            kept.update({_key(effect): effect.attempt for effect in keep})
+        return FileWork(view, keep, observe) if keep or observe else None
 
-    def _files(self, view: View, keep: list[KeepAttempt], observe: list[Observe]) -> None:
-        run_id = view.record.id
+    def write(self, work: FileWork) -> None:
+        """Write them (blocking)."""
+        run_id = work.view.record.id
         with self._store.locked(run_id):
             if not self._store.exists(run_id):
                 return  # deleted meanwhile; its directory must not come back
-            for effect in keep:
+            for effect in work.keep:
                 self._keep(run_id, effect)
-            for item in observe:
-                self._observe(view, item.task)
+            for item in work.observe:
+                self._observe(work.view, item.task)
+        kept = self._kept.setdefault(run_id, {})
+        kept.update({_key(effect): effect.attempt for effect in work.keep})
 
     # --- evidence ------------------------------------------------------------------------------------------------------
 

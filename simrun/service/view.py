@@ -57,7 +57,15 @@ class ViewReader:
         in_flight: bool,
     ) -> View:
         """Gather the view of a live run: one hop for all its files."""
-        markers, reports = await self._pool.run(self._files, record, submission, status)
+        tasks = [
+            task
+            for task in submission.workflow.tasks
+            if _worth_a_look(record, submission, status, task)
+        ]
+        markers: frozenset[str] = frozenset()
+        reports: dict[str, WorkerReport] = {}
+        if tasks:
+            markers, reports = await self._pool.run(self._files, record, submission, status, tasks)
         return View(
             record=record,
             workflow=submission.workflow,
@@ -71,22 +79,20 @@ class ViewReader:
         )
 
     def _files(
-        self, record: RunRecord, submission: Submission, status: BackendStatus | Gone | None
+        self,
+        record: RunRecord,
+        submission: Submission,
+        status: BackendStatus | Gone | None,
+        tasks: list[str],
     ) -> tuple[frozenset[str], dict[str, WorkerReport]]:
         markers: set[str] = set()
         reports: dict[str, WorkerReport] = {}
         run = self._store.layout.run(record.id)
-        for task in submission.workflow.tasks:
-            plan = record.plans.get(task)
-            if plan is None or record.tasks.get(task, TaskState.WAITING).final:
-                continue
-            if (
-                plan.split
-                and _may_have_merged(task, status)
-                and has_merge_marker(run.task(task).root)
-            ):
+        for task in tasks:
+            split = record.plans[task].split
+            if split and _may_have_merged(task, status) and has_merge_marker(run.task(task).root):
                 markers.add(task)
-            if _has_reports(task, submission, record) and _has_attempts(task, plan.split, status):
+            if _has_reports(task, submission, record) and _has_attempts(task, split, status):
                 reports |= self._store.reports(record.id, task)
         return frozenset(markers), reports
 
@@ -105,6 +111,18 @@ class ViewReader:
             began = now - max(0.0, self._clock.wall() - since)
             waited[task] = now - self._awaited.setdefault((record.id, task), began)
         return waited
+
+
+def _worth_a_look(
+    record: RunRecord, submission: Submission, status: BackendStatus | Gone | None, task: str
+) -> bool:
+    """Whether a task may have left something in the store that a decision needs; a bare command leaves nothing."""
+    plan = record.plans.get(task)
+    if plan is None or record.tasks.get(task, TaskState.WAITING).final:
+        return False
+    if plan.split and _may_have_merged(task, status):
+        return True
+    return _has_reports(task, submission, record) and _has_attempts(task, plan.split, status)
 
 
 def _may_have_merged(task: str, status: BackendStatus | Gone | None) -> bool:

@@ -10,7 +10,7 @@ import errno
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -82,7 +82,28 @@ def decode(kind: type[M], data: bytes, path: Path) -> M:
         ) from error
 
 
-def read(kind: type[M], path: Path, *, listed: bool = False) -> M | None:
+class Decoded(Generic[M]):
+    """What files were decoded to: a file that still holds the same bytes need not be decoded again. Bounded."""
+
+    def __init__(self, most: int = 4096) -> None:
+        self._most = most
+        self._known: dict[Path, tuple[bytes, M]] = {}
+
+    def put(self, path: Path, data: bytes, model: M) -> None:
+        """Remember what a file holds."""
+        if len(self._known) >= self._most:
+            self._known.clear()  # a cache: those in use come back
+        self._known[path] = data, model
+
+    def get(self, path: Path, data: bytes) -> M | None:
+        """Give what these bytes of this file are, if that is known."""
+        known = self._known.get(path)
+        return known[1] if known is not None and known[0] == data else None
+
+
+def read(
+    kind: type[M], path: Path, *, listed: bool = False, decoded: Decoded[M] | None = None
+) -> M | None:
     """Read a model from a file; None when there is none. `listed`: a listing has shown it.
 
     Raises DamagedRecord, UnknownSchema; OSError if the store fails.
@@ -93,4 +114,12 @@ def read(kind: type[M], path: Path, *, listed: bool = False) -> M | None:
         if error.errno in _NO_RECORD:
             raise DamagedRecord(f"{path}: can't be read: {error.strerror}") from error
         raise
-    return None if data is None else decode(kind, data, path)
+    if data is None:
+        return None
+    if decoded is None:
+        return decode(kind, data, path)
+    model = decoded.get(path, data)
+    if model is None:
+        model = decode(kind, data, path)
+        decoded.put(path, data, model)
+    return model

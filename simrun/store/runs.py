@@ -42,6 +42,7 @@ class RunStore:
             weakref.WeakValueDictionary()
         )
         self._guard = threading.Lock()
+        self._decoded: codec.Decoded[RunRecord] = codec.Decoded()
         self.leads: Callable[[], bool] | None = None
         """Where several services may write, whether this one leads now; None where a lock keeps the others out."""
 
@@ -161,14 +162,14 @@ class RunStore:
     def read(self, run_id: str) -> RunRecord:
         """Give the record of a run. Raises NotFound, DamagedRecord."""
         path = self._run(run_id).record
-        record = codec.read(RunRecord, path)
+        record = codec.read(RunRecord, path, decoded=self._decoded)
         for _ in range(_TRIES):
             if record is not None:
                 break
             # Some network file systems deny a file for the moment in which another replaces it; a run must not seem deleted
             if not self.exists(run_id):
                 raise NotFound(f"no run {run_id!r} in {self.layout.root}")
-            record = codec.read(RunRecord, path, listed=True)
+            record = codec.read(RunRecord, path, listed=True, decoded=self._decoded)
         if record is None:
             raise OSError(errno.ESTALE, "is listed and can't be opened", str(path))
         if record.id != run_id:
@@ -219,8 +220,10 @@ class RunStore:
                 self.mark_live(before.id)
             path = self.layout.run(before.id).record
             still = None if self.leads is None else lambda: self._may_replace(now)
-            if not files.replace(path, codec.encode(written), still=still):
+            data = codec.encode(written)
+            if not files.replace(path, data, still=still):
                 return None
+            self._decoded.put(path, data, written)
             if _idle(written):
                 self.unmark_live(before.id)
         return written
