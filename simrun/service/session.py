@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -45,6 +45,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _SWEPT_AT_ONCE = 50
+TAKE_AGAIN_S = 5.0
 LOOK_S = 1.0
 """Units are committed by workers without an event, so who watches a run looks at its listings this often."""
 
@@ -256,7 +257,12 @@ async def open_session(
     store: RunStore | IndexedRunStore = RunStore(root, owner=owner)
     try:
         await pool.run(store.open)
-        await pool.run(_take, lock, command, clock.wall(), url, term)
+        since = clock.wall()
+
+        async def take() -> bool:
+            return await pool.run(_take, lock, command, since, url, term)
+
+        taken = await take()
         await pool.run(store.finish_deletions)
         if index is not None:
             store = IndexedRunStore(root, await pool.run(RunIndex, index), owner=owner)
@@ -283,6 +289,7 @@ async def open_session(
                 following = group.create_task(controller.run(), name="controller")
                 await controller.recover()
                 # Live runs are followed already; the history of a large store takes its time
+                later = None if taken else group.create_task(_take_later(take), name="lock")
                 house = group.create_task(_keep_house(store, pool), name="housekeeping")
                 try:
                     yield session
@@ -290,21 +297,36 @@ async def open_session(
                     controller.close()
                     following.cancel()
                     house.cancel()
+                    if later is not None:
+                        later.cancel()
                     session.close()
     finally:
         await pool.run(lock.release)
         pool.close()
 
 
-def _take(lock: StoreLock, command: str, now: float, url: str | None, term: Term) -> None:
-    """Take the lock of a store. Raises Locked; for a leader only when it is a foreground `run` that holds it."""
+def _take(lock: StoreLock, command: str, now: float, url: str | None, term: Term) -> bool:
+    """Take the lock of a store, or, for a leader, leave it to a service that leads no more. Raises Locked."""
     try:
         lock.acquire(command, now, url)
     except Locked:
         holder = lock.holder()
-        if term.epoch is None or holder is None or holder.command != command:
+        if term.epoch is None or (holder is not None and holder.command != command):
             raise
-        log.warning("the store is locked by %s, which leads no more", holder)
+        return False
+    return True
+
+
+async def _take_later(take: Callable[[], Awaitable[bool]]) -> None:
+    """Take the lock once its holder has gone: who looks for the server of a store finds it there."""
+    log.warning("the store is locked by a service that leads no more")
+    while True:
+        await asyncio.sleep(TAKE_AGAIN_S)
+        try:
+            if await take():
+                return
+        except Locked as error:
+            log.warning("the store is used beside this service: %s", error)
 
 
 async def _keep_house(store: RunStore, pool: Pool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import aiohttp
@@ -17,6 +17,7 @@ from simrun.base.clock import SystemClock
 from simrun.base.errors import Locked
 from simrun.base.term import NotLeading
 from simrun.model.record import RunState
+from simrun.service import session
 from simrun.service.main import listen
 from simrun.service.session import Session, open_session
 from simrun.service.standby import elected
@@ -271,14 +272,27 @@ def before_names(world: World) -> set[str]:
 # --- the lock of the store
 
 
-async def test_a_leader_opens_a_store_whose_lock_a_former_leader_still_has(tmp_path: Path) -> None:
+async def test_a_leader_opens_a_store_whose_lock_a_former_leader_still_has_and_takes_it_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     backend = ScriptedBackend()
+    monkeypatch.setattr(session, "TAKE_AGAIN_S", 0.01)
 
-    def service(term: FakeTerm) -> AbstractAsyncContextManager[Session]:
-        return open_session(tmp_path, lambda _store, _pool: backend, command="serve", term=term)
+    def service(term: FakeTerm, url: str) -> AbstractAsyncContextManager[Session]:
+        return open_session(
+            tmp_path, lambda _store, _pool: backend, command="serve", url=url, term=term
+        )
 
-    async with service(FakeTerm(1)), service(FakeTerm(2)):
-        pass
+    lock = StoreLock(tmp_path)
+    async with AsyncExitStack() as later:
+        async with service(FakeTerm(1), "http://old"):
+            await later.enter_async_context(service(FakeTerm(2), "http://new"))
+            holder = lock.holder()
+            assert holder is not None
+            assert holder.url == "http://old"
+        async with asyncio.timeout(20):
+            while (holder := lock.holder()) is None or holder.url != "http://new":
+                await asyncio.sleep(0.01)
 
 
 async def test_a_leader_leaves_a_store_to_a_foreground_run(tmp_path: Path) -> None:
