@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,8 +33,22 @@ SMALL = tuple(
 
 
 @pytest.fixture(scope="module")
+def store(store_dir: Path, pod_uid: int) -> Iterator[Path]:
+    """A store of its own: what earlier runs used, and where they were killed, is no part of these plans."""
+    made = store_dir / f"campaign-{uuid.uuid4().hex[:8]}"
+    made.mkdir()
+    os.chown(made, pod_uid, pod_uid)
+    yield made
+    shutil.rmtree(made, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
 def cluster_file(
-    tmp_path_factory: pytest.TempPathFactory, namespace: str, worker_image: str, pod_uid: int
+    tmp_path_factory: pytest.TempPathFactory,
+    namespace: str,
+    worker_image: str,
+    pod_uid: int,
+    store: Path,
 ) -> Path:
     config = {
         "namespace": namespace,
@@ -38,6 +56,7 @@ def cluster_file(
         "image": worker_image,
         "run_as_user": pod_uid,
         "run_as_group": pod_uid,
+        "store_path": store.name,
         "store": {"persistentVolumeClaim": {"claimName": "simrun-store"}},
         "snapshots": {"persistentVolumeClaim": {"claimName": "simrun-snapshots", "readOnly": True}},
         "snapshots_path": "",
@@ -48,9 +67,9 @@ def cluster_file(
 
 
 @pytest.fixture(scope="module")
-def simrun(cluster_file: Path, kubeconfig: Path, store_dir: Path) -> Simrun:
+def simrun(cluster_file: Path, kubeconfig: Path, store: Path) -> Simrun:
     access = ("--cluster", str(cluster_file), "--kubeconfig", str(kubeconfig))
-    return Simrun(store_dir, ("--backend", "kubernetes", *access))
+    return Simrun(store, ("--backend", "kubernetes", *access))
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ import pytest
 
 from simrun.model.record import RunState, TaskState
 from simrun.worker.protocol import MERGE_MARKER
-from tests.cluster.scenarios import GATE, Scene, aside, running, sweep
+from tests.cluster.scenarios import GATE, Scene, aside, running, successor, sweep
 from tests.scenario.campaign import wait_until
 
 if TYPE_CHECKING:
@@ -98,6 +98,35 @@ async def test_a_run_whose_workflow_is_deleted_while_the_marker_of_its_merge_is_
 
     assert (waiting.state, set(waiting.merge_pending)) == (RunState.RUNNING, {"sweep"})
     assert (record.state, record.tasks) == (RunState.SUCCEEDED, {"sweep": TaskState.DONE})
+
+
+async def test_a_pod_that_vanished_while_the_service_was_down_is_told_as_lost_and_replaced(
+    scene: Scene, kubectl: Kubectl
+) -> None:
+    async with scene.service() as service:
+        run = await service.submit(
+            {"sweep": {"type": "sweep"}},
+            {"sweep": sweep(f"{GATE}; echo {{unit.index}} > value", workers=1, units=1)},
+        )
+        await service.when(run, running("sweep-w0"))
+        await service.no_longer_young(run)
+        pod = (await service.pod(run, "sweep-w0"))["metadata"]
+        seen = scene.attempts(run, "sweep")
+    await aside(kubectl, "delete", "pod", pod["name"])
+
+    async with scene.service() as service:
+        await service.when(
+            run, lambda status: successor(status, "sweep-w0", pod["uid"]) is not None
+        )
+        scene.open_gate(run, "sweep")
+        record = await service.ended(run)
+
+    assert {one["pod_uid"]: one["reason"] for one in seen.values()} == {pod["uid"]: None}
+    assert record.state is RunState.SUCCEEDED, record.message
+    evidence = {one["pod_uid"]: one["reason"] for one in scene.attempts(run, "sweep").values()}
+    assert evidence.pop(pod["uid"]) in ("evicted", "lost")
+    assert list(evidence.values()) == ["completed"]
+    assert record.evictions == {"sweep-w0": 1}
 
 
 @contextmanager
