@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 class Timing:
     """How long a reflector waits for what, in seconds."""
 
-    silence_s: float = 70.0
+    silence_s: float = 66.0
     """Without a byte for as long, the connection counts as dead. Bookmarks come every 60 s."""
     server_s: tuple[float, float] = (300.0, 600.0)
     """The server is asked to end a watch after a time drawn from here, so that not all watches of a fleet end at once."""
