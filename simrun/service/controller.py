@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from simrun.aio.threads import Pool
@@ -26,6 +26,7 @@ from simrun.service import states
 from simrun.service.decide import decide
 from simrun.service.decision import GONE, Gone, Settle
 from simrun.service.effects import Effects, FileWork
+from simrun.service.jobs import Job, Jobs
 from simrun.service.queue import Priority, WorkQueue
 from simrun.service.states import (
     MERGE_MARKER_GRACE_S,
@@ -51,14 +52,12 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-Job = Callable[[str], Awaitable[None]]
 
 WORKERS = 8
 RESYNC_S = 600.0
 WORKFLOW_KEPT_S = 3600.0
 """How long a workflow is left after the end of its run."""
 RECONCILE_TIMEOUT_S = 120.0
-FIRST_TRY_AGAIN_S, LAST_TRY_AGAIN_S = 0.1, 60.0
 UNATTENDED_S = 60.0
 """How long a run may be submitting with nobody here at it: between its creation and its submission lies a moment, no more."""
 
@@ -107,12 +106,10 @@ class Controller:
         self._queue = WorkQueue(clock=self._clock)
         self._view = ViewReader(store, self._pool, self._clock)
         self._effects = Effects(store, resources, backend, self._pool, self._clock)
-        self._jobs: dict[str, asyncio.Task[None]] = {}
+        self._jobs = Jobs(fail=self._fail_submission, ended=self._queue.add)
         self._unattended: dict[str, float] = {}
-        self._held_up: dict[str, str] = {}
         self._woken = asyncio.Event()
         self._started = self._clock.wall()
-        self._closing = False
 
     # --- life ----------------------------------------------------------------------------------------------------------
 
@@ -179,9 +176,7 @@ class Controller:
 
         A run that is left submitting is resumed by `recover` at the next start.
         """
-        self._closing = True
-        for task in self._jobs.values():
-            task.cancel()
+        self._jobs.close()
         self._queue.close()
 
     # --- submissions ---------------------------------------------------------------------------------------------------
@@ -191,68 +186,15 @@ class Controller:
 
         A job that raises fails a run that is still submitting; its workflow may exist, so it is cancelled.
         """
-        if self._closing or run_id in self._jobs:
-            return
-        # Kept and awaited here: the one place where a task lives outside of a TaskGroup
-        task = asyncio.get_running_loop().create_task(
-            self._submit(run_id, job), name=f"submit {run_id}"
-        )
-        self._jobs[run_id] = task
+        self._jobs.start(run_id, job)
 
     def in_flight(self, run_id: str) -> bool:
         """Whether the submission of a run runs in this process."""
-        return run_id in self._jobs
+        return self._jobs.running(run_id)
 
     def held_up(self, run_id: str) -> str:
         """Say why the submission of a run could not go on the last time; "" when nothing held it up."""
-        return self._held_up.get(run_id, "")
-
-    async def _submit(self, run_id: str, job: Job) -> None:
-        try:
-            await self._until_available(run_id, job)
-        except (asyncio.CancelledError, NotLeading):
-            raise
-        except Exception as error:
-            if isinstance(error, SimrunError | ValueError):
-                log.warning("submission of run %s failed: %s", run_id, error)
-            else:
-                log.exception("submission of run %s failed", run_id)
-            text = "; ".join(str(error).splitlines())
-            await self._tell_failed(run_id, f"submission failed: {text}")
-        finally:
-            self._jobs.pop(run_id, None)
-            self._held_up.pop(run_id, None)
-            self._queue.add(run_id)
-
-    async def _until_available(self, run_id: str, job: Job) -> None:
-        """Run a submission; what can't be had now, the backend itself or a node, is waited for. Cancelling the run ends it."""
-        delay = FIRST_TRY_AGAIN_S
-        while True:
-            try:
-                await job(run_id)
-            except NotLeading:
-                raise  # the next leader takes it up
-            except BackendUnavailable as error:
-                self._held_up[run_id] = str(error)
-                log.warning("run %s can't be submitted now: %s", run_id, error)
-            else:
-                return
-            await asyncio.sleep(delay)
-            delay = min(2 * delay, LAST_TRY_AGAIN_S)
-
-    async def _tell_failed(self, run_id: str, message: str) -> None:
-        """Fail a submission, however long the store takes to let it be written: nobody else would look at the run again."""
-        delay = FIRST_TRY_AGAIN_S
-        while True:
-            try:
-                await self._fail_submission(run_id, message)
-                return
-            except NotFound:
-                return  # deleted meanwhile
-            except OSError as error:
-                log.warning("that run %s failed can't be written now: %s", run_id, error)
-                await asyncio.sleep(delay)
-                delay = min(LAST_TRY_AGAIN_S, 2 * delay)
+        return self._jobs.held_up(run_id)
 
     async def _fail_submission(self, run_id: str, message: str) -> None:
         while True:
