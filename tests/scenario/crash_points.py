@@ -85,7 +85,7 @@ def _plain(text: str) -> str:
     """Take out of a path what differs from run to run: process ids, random parts."""
     text = re.sub(r"\.tmp\.[0-9a-f]+\.[0-9.a-f]+", ".tmp", text)
     text = re.sub(r"[0-9a-f]{32}", "UID", text)
-    text = re.sub(r"(probe-|workflows/\.[a-z0-9-]+\.)[0-9]+", r"\1PID", text)
+    text = re.sub(r"(probe-|(?:workflows|ended)/\.[a-z0-9-]+\.)[0-9]+", r"\1PID", text)
     return re.sub(r"(/dead/.*)\.[0-9a-f]{8}$", r"\1.UID", text)
 
 

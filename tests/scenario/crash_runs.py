@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from simrun.argo.names import workflow_name
 from simrun.backends.local.config import LocalConfig
 from simrun.backends.local.engine import LocalBackend
 from simrun.base.errors import Conflict, NotFound
@@ -310,6 +311,12 @@ async def deleted(client: Client) -> None:
         raise AssertionError("the id of a deleted run was taken again")
 
 
+async def workflow_deleted(client: Client) -> None:
+    """What becomes of a workflow an hour after the end of its run."""
+    await client.backend.delete(workflow_name(RUN))
+    assert await client.backend.status(workflow_name(RUN)) is None
+
+
 SCENARIOS = {
     item.name: item
     for item in (
@@ -336,5 +343,6 @@ SCENARIOS = {
             open_parts=frozenset({"outside", "engine", "endless logs"}),
         ),
         Scenario("deleted", deleted, prepared_by="bare", begins="open"),
+        Scenario("workflow-deleted", workflow_deleted, prepared_by="bare", begins="open"),
     )
 }

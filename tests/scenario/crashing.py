@@ -285,6 +285,8 @@ def enumerate_points(scenario: Scenario, top: Path, jobs: int, lives: int) -> di
             elif found_here := outcome.problems or differences(calm.summary, outcome.summary):
                 problems[text] = found_here
         todo = later
+        if len(known) > _MOST:
+            raise RuntimeError(f"names of points differ from run to run: {sorted(known)}")
     return {
         "scenario": scenario.name,
         "points": len(known),
@@ -294,6 +296,7 @@ def enumerate_points(scenario: Scenario, top: Path, jobs: int, lives: int) -> di
     }
 
 
+_MOST = 400
 _TRIES = 3
 """Whether two changes are written as one depends on time: a point that a run did not come to is tried again."""
 
