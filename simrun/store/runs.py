@@ -307,13 +307,18 @@ class RunStore:
     ) -> None:
         """Keep what is known of an attempt; `merge` makes one of what was kept and what is known now, else the latter counts.
 
-        A number that was used twice is told apart by the pod: the second is kept under a name with its uid.
+        A number that was used twice is told apart by the pod: the second is kept under a name with its uid, unless the first was
+        only seen to run.
         """
         directory = self.layout.run(run_id).task(task).attempts
         files.make_directory(directory)
         path = directory / f"{attempt_name(evidence.worker, evidence.attempt)}.json"
         there = self._kept_evidence(path)
         if there and there.pod_uid and evidence.pod_uid not in ("", there.pod_uid):
+            if there.reason is None and there.leaving is None:
+                # The service died while it was being started, and nobody has heard of it since: it leaves nothing
+                files.replace(path, codec.encode(evidence))
+                return
             holder = holder_name(evidence.worker, evidence.attempt, evidence.pod_uid)
             path = directory / f"{holder}.json"
             there = self._kept_evidence(path)

@@ -619,3 +619,20 @@ def test_a_record_that_is_being_replaced_is_never_no_run(
                 now = written
             over.set()
             assert [reader.result() for reader in readers] == [{"run1"}] * 3
+
+
+def test_a_pod_that_was_only_seen_to_run_gives_its_number_to_the_next_and_an_ended_one_keeps_it(
+    store: RunStore, submission: Submission, new: New
+) -> None:
+    store.create(new(), submission)
+    (store.layout.run("run1").tasks / "only").mkdir()
+    seen = AttemptEvidence(worker="only", attempt=0, pod_uid="first-pod")
+    store.keep_evidence("run1", "only", seen)
+    ended = AttemptEvidence(worker="only", attempt=0, pod_uid="second-pod", reason="lost")
+    store.keep_evidence("run1", "only", ended)
+    assert [item.pod_uid for item in store.evidence("run1", "only")] == ["second-pod"]
+
+    third = AttemptEvidence(worker="only", attempt=0, pod_uid="third-pod", reason="completed")
+    store.keep_evidence("run1", "only", third)
+
+    assert {item.pod_uid for item in store.evidence("run1", "only")} == {"second-pod", "third-pod"}
