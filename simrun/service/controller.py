@@ -108,6 +108,9 @@ class Controller:
         self._effects = Effects(store, resources, backend, self._pool, self._clock)
         self._jobs = Jobs(fail=self._fail_submission, ended=self._queue.add)
         self._unattended: dict[str, float] = {}
+        self._swept: set[str] = set()
+        """Runs queued by a resync of which no event has come since."""
+        self._drift = 0
         self._woken = asyncio.Event()
         self._started = self._clock.wall()
 
@@ -123,13 +126,20 @@ class Controller:
 
     async def _follow_events(self) -> None:
         async for run_id in self.backend.events():
+            self._swept.discard(run_id)
             self._queue.add(run_id)
 
     async def _resync(self) -> None:
+        first = True
         while True:
             try:
                 for run_id in await self._pool.run(self.store.live_ids):
+                    if (
+                        not first
+                    ):  # the first look finds what happened before this process was there
+                        self._swept.add(run_id)
                     self._queue.add(run_id, Priority.RESYNC)
+                first = False
             except OSError as error:
                 log.warning("the live runs can't be listed now: %s", error)
             await self.wait_for_wake(self._resync_s)
@@ -139,6 +149,7 @@ class Controller:
             try:
                 async with asyncio.timeout(RECONCILE_TIMEOUT_S):
                     await self.reconcile_run(run_id)
+                self._swept.discard(run_id)
                 self._queue.forget(run_id)
             except NotLeading:
                 self._queue.retry(run_id)  # the end of this process is near; no word for each run
@@ -160,7 +171,13 @@ class Controller:
 
     def look_at(self, run_id: str) -> None:
         """Queue one run."""
+        self._swept.discard(run_id)
         self._queue.add(run_id)
+
+    @property
+    def drift(self) -> int:
+        """How many records a resync changed of which no event had told; 0 as long as the events of the backend are whole."""
+        return self._drift
 
     async def wait_for_wake(self, timeout_s: float) -> None:
         """Wait until woken or until `timeout_s` seconds have passed; clears the wake."""
@@ -273,6 +290,9 @@ class Controller:
                     run_id
                 )  # it changed while we looked: decide again on what it is now
                 return
+            if run_id in self._swept:
+                self._drift += 1
+                log.warning("a resync found run %s changed, of which no event had told", run_id)
             self._view.waited(written)  # a wait that begins is measured from now
         if decision.look_again_at is not None:
             self._queue.add_after(run_id, max(0.05, decision.look_again_at - self._clock.wall()))

@@ -503,3 +503,25 @@ def test_the_names_of_the_reference_are_there() -> None:
 async def test_not_found_is_told_with_the_place(world: World) -> None:
     with pytest.raises(NotFound, match="no run 'nobody'"):
         world.record("nobody")
+
+
+async def test_a_resync_finds_what_no_event_told_and_counts_it_as_drift(world: World) -> None:
+    name = await world.start(ONE)
+    async with asyncio.TaskGroup() as group:
+        loop = group.create_task(world.controller.run())
+        world.backend.attempt(name, "only", running(0))
+        while world.record().tasks["only"] is not TaskState.RUNNING:
+            await world.changed.wait()
+            world.changed.clear()
+        assert world.controller.drift == 0
+        tell, world.backend._tell = world.backend._tell, lambda _run: None  # type: ignore[method-assign]
+        world.backend.succeed(name, "only")
+        world.backend._tell = tell  # type: ignore[method-assign]
+        world.controller.wake()
+
+        await world.until("run1", RunState.SUCCEEDED)
+        async with asyncio.timeout(10):
+            while world.controller.drift == 0:
+                await asyncio.sleep(0.01)
+        loop.cancel()
+    assert world.controller.drift == 1
