@@ -392,12 +392,12 @@ class Controller:
             return
         check(self._term, f"run {run_id}")
         try:
-            record, submission = await self._pool.run(self._view.load, run_id)
+            record = await self._pool.run(self.store.read, run_id)
         except NotFound:
             return
         if not record.state.terminal or not record.pending:
             return
-        after = await self._effects.settle(record, submission)
+        after = await self._effects.settle(record)
         if after != record and not await self.write_if_unchanged(record, after):
             self._queue.add(run_id)
             return

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from simrun.aio.threads import Pool
 from simrun.backends.base import Attempt, Backend
@@ -13,7 +14,6 @@ from simrun.base.clock import Clock
 from simrun.base.errors import SimrunError
 from simrun.model.record import RunRecord
 from simrun.model.report import AttemptEvidence, Observation, WorkerReport
-from simrun.model.workflow import Submission
 from simrun.service.decision import Effect, KeepAttempt, Observe, View
 from simrun.service.evidence import evidence_of, merged
 from simrun.service.logs import keep_logs
@@ -118,22 +118,16 @@ class Effects:
 
     def _observation(self, view: View, task: str, report: WorkerReport) -> Observation:
         plan = view.plans[task]
-        oom = is_oom(report, report.attempt, view.record.oom_kills)
         return Observation(
-            type=view.workflow.tasks[task].type,
-            run=view.record.id,
-            task=task,
+            **self._about(view, task),
             worker=report.worker,
             attempt=report.attempt,
-            image=plan.image or view.types[view.workflow.tasks[task].type].image,
             given_memory=report.memory.limit or plan.memory,
             peak_memory=report.memory.peak_unreclaimable,
-            oom=oom,
+            oom=is_oom(report, report.attempt, view.record.oom_kills),
             given_cpus=report.cpus or plan.cpus,
             cpu_s=report.cpu_s,
             wall_s=report.ended - report.started,
-            size_hint=_size_hint(view, task),
-            at=self._clock.wall(),
         )
 
     def _without_report(
@@ -144,28 +138,35 @@ class Effects:
         given = evidence.memory or plan.memory
         both = evidence.started is not None and evidence.ended is not None
         return Observation(
-            type=view.workflow.tasks[task].type,
-            run=view.record.id,
-            task=task,
+            **self._about(view, task),
             worker=evidence.worker,
             attempt=evidence.attempt,
-            image=plan.image,
             given_memory=given,
             peak_memory=given if killed else evidence.peak_memory,
             oom=killed,
             given_cpus=plan.cpus,
             cpu_s=evidence.cpu_s,
             wall_s=(evidence.ended or 0) - (evidence.started or 0) if both else None,
-            size_hint=_size_hint(view, task),
-            at=self._clock.wall(),
         )
+
+    def _about(self, view: View, task: str) -> dict[str, Any]:
+        """What all observations of a task have in common."""
+        name = view.workflow.tasks[task].type
+        return {
+            "type": name,
+            "run": view.record.id,
+            "task": task,
+            "image": view.plans[task].image or view.types[name].image,
+            "size_hint": _size_hint(view, task),
+            "at": self._clock.wall(),
+        }
 
     # --- the end of a run ------------------------------------------------------------------------------------------------
 
-    async def settle(self, record: RunRecord, submission: Submission) -> RunRecord:
+    async def settle(self, record: RunRecord) -> RunRecord:
         """Do what is pending of a terminal run, in order: logs, stop, release. Gives the record with what is left."""
         after = record
-        if after.pending_logs and await self._keep_logs(after, submission):
+        if after.pending_logs and await self._keep_logs(after):
             after = after.changed(pending_logs=False)
         if after.pending_cancel and await self._stop(after):
             after = after.changed(pending_cancel=False)
@@ -175,10 +176,10 @@ class Effects:
             self._kept.pop(record.id, None)
         return after
 
-    async def _keep_logs(self, record: RunRecord, submission: Submission) -> bool:
+    async def _keep_logs(self, record: RunRecord) -> bool:
         try:
             async with asyncio.timeout(LOGS_KEPT_WITHIN_S):
-                await keep_logs(self._store, self._pool, self._backend, record, submission)
+                await keep_logs(self._store, self._pool, self._backend, record)
         except TimeoutError:
             log.warning("logs of run %s were not kept within %.0f s", record.id, LOGS_KEPT_WITHIN_S)
         except (SimrunError, OSError) as error:

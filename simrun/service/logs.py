@@ -14,18 +14,14 @@ import aiofiles
 from simrun.aio.threads import Pool
 from simrun.backends.base import Backend, Phase
 from simrun.model.record import RunRecord
-from simrun.model.workflow import Submission
 from simrun.service.verdicts import task_of
 from simrun.store.runs import RunStore
 from simrun.worker import files
 from simrun.worker.protocol import attempt_name
 
 
-async def keep_logs(
-    store: RunStore, pool: Pool, backend: Backend, record: RunRecord, submission: Submission
-) -> None:
+async def keep_logs(store: RunStore, pool: Pool, backend: Backend, record: RunRecord) -> None:
     """Keep the logs of all attempts that left no file of their own. Raises what the backend raises."""
-    del submission
     if record.workflow_name is None:
         return
     status = await backend.status(record.workflow_name)

@@ -171,9 +171,9 @@ class Session:
         async with asyncio.timeout(timeout_s):
             with self.changes.subscribe() as changes:
                 while True:
-                    # The record first: what is counted after a terminal record is the last word
-                    record = await self._pool.run(self.store.read, run_id)
-                    progress = await self.progress(run_id)
+                    # The record comes first: what is counted after a terminal record is the last word
+                    record, submission, status = await self._look(run_id)
+                    progress = await self._pool.run(self._progress.read, record, submission, status)
                     if progress != last:
                         return progress
                     if record.state.terminal and not record.pending:
