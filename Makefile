@@ -3,10 +3,12 @@ PY ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-PYTEST := $(BIN)/python -m pytest
+# In CI a test that fails is tried once more, and listed: two cores there carry real processes and a real cluster
+RERUNS := $(if $(CI),--reruns 1 --reruns-delay 2)
+PYTEST := $(BIN)/python -m pytest $(RERUNS)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-local test-crash test-cluster lint format cluster-up cluster-down bench lock clean
+.PHONY: help install demo test test-local test-programs test-crash test-cluster lint format cluster-up cluster-down bench lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -33,12 +35,15 @@ format: install ## let ruff put the code in shape
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test: install test-local ## the local tests, and the cluster's when one is up or CI is set
+test: install test-local test-programs ## the local tests, those with programs from outside, and the cluster's when one is up or CI is set
 	@if [ -n "$${CI:-}" ]; then $(MAKE) cluster-up; fi
 	@if [ -n "$${CI:-}$${SIMRUN_TEST_KUBECONFIG:-}" ] || tests/cluster/status >/dev/null 2>&1; then $(MAKE) test-cluster; fi
 
 test-local: install ## the tests that need nothing but this machine
-	$(PYTEST) -m "not cluster" --durations=10
+	$(PYTEST) -m "not cluster and not programs" --durations=10
+
+test-programs: install ## the tests with programs from outside: nginx, Prometheus, helm
+	$(PYTEST) -m programs --durations=10
 
 test-crash: install ## kill -9 of the service at every point, and again in the start after it
 	SIMRUN_TEST_LIVES=2 $(PYTEST) tests/scenario/test_crash.py --durations=0
