@@ -211,7 +211,7 @@ async def _check(answer: aiohttp.ClientResponse) -> None:
         detail = body.get("detail") or body.get("title") or answer.reason
     except (ValueError, AttributeError):
         raise Unreachable(f"{answer.url}: answered {answer.status} {answer.reason}") from None
-    if answer.status == 422:
+    if answer.status in (400, 422):
         found = [
             Problem(
                 item.get("field", ""),
@@ -224,8 +224,12 @@ async def _check(answer: aiohttp.ClientResponse) -> None:
         ]
         raise errors.InvalidInput(found or [Problem("", str(detail))])
     kinds: dict[int, type[errors.SimrunError]] = {
+        401: errors.Unauthorized,
+        403: errors.Forbidden,
         404: errors.NotFound,
         409: errors.Conflict,
+        410: errors.Gone,
+        429: errors.Exhausted,
         503: errors.BackendUnavailable,
     }
     raise kinds.get(answer.status, errors.SimrunError)(str(detail))

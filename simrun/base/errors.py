@@ -5,6 +5,10 @@
     │   └── CronError         (simrun.scheduler.cron) an expression that is no schedule
     ├── NotFound              no such run, task or file
     ├── Conflict              the name is taken, or the state does not allow it
+    │   └── Gone              what had the name was deleted, and the name is not used again
+    ├── Unauthorized          nobody knows who asks
+    ├── Forbidden             who asks may not do that
+    ├── Exhausted             a limit is reached; trying again later is right
     ├── Locked                another process holds the store
     ├── UnsupportedStore      the file system cannot carry a run store
     ├── DamagedRecord         a record that cannot be read
@@ -75,6 +79,26 @@ class NotFound(SimrunError, KeyError):  # noqa: N818
 
 class Conflict(SimrunError):  # noqa: N818
     """Raised when a name is taken by something else, or a state does not allow what was asked."""
+
+
+class Gone(Conflict):
+    """Raised when a name belonged to something that was deleted; it is not given to anything else."""
+
+
+class Unauthorized(SimrunError):  # noqa: N818
+    """Raised when a request carries no token, or one that nobody knows."""
+
+
+class Forbidden(SimrunError):  # noqa: N818
+    """Raised when who asks is known and may not do what was asked."""
+
+
+class Exhausted(SimrunError):  # noqa: N818
+    """Raised when a limit of a group or of the service is reached; `retry_after_s` says when to ask again, if anybody knows."""
+
+    def __init__(self, text: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(text)
+        self.retry_after_s = retry_after_s
 
 
 class Locked(SimrunError):  # noqa: N818

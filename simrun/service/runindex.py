@@ -167,8 +167,12 @@ class RunIndex:
         states: Iterable[str] = (),
         group: str | None = None,
         by_time: bool = False,
+        groups: Iterable[str] | None = None,
     ) -> list[IndexRow]:
-        """Give up to `limit` rows, highest id first, those with an id before `before`; `by_time`: the newest first."""
+        """Give up to `limit` rows, highest id first, those with an id before `before`; `by_time`: the newest first.
+
+        `group`: that group alone; `groups`: only those of any of these.
+        """
         where, values = ["1"], []  # type: tuple[list[str], list[Any]]
         if before is not None:
             where.append("id < ?")
@@ -179,6 +183,10 @@ class RunIndex:
         if group is not None:
             where.append("grp = ?")
             values.append(group)
+        if groups is not None:
+            allowed = list(groups)
+            where.append(f"grp IN ({','.join('?' * len(allowed))})")
+            values += allowed
         order = "created DESC, id DESC" if by_time else "id DESC"
         query = f"SELECT * FROM runs WHERE {' AND '.join(where)} ORDER BY {order} LIMIT ?"
         with self._lock:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -188,14 +188,21 @@ class Session:
         states: Sequence[str],
         group: str | None,
         by_time: bool = False,
+        groups: Collection[str] | None = None,
     ) -> list[IndexRow]:
-        """List runs from the index, highest id first or, `by_time`, the newest first."""
+        """List runs from the index, highest id first or, `by_time`, the newest first; with `groups` only those of these."""
         if not isinstance(self.store, IndexedRunStore):
             raise BackendUnavailable("this process keeps no index of runs; ask a `simrun serve`")
         index = self.store.index
         # On a local disk, so a store that hangs must not keep it from answering
         return await self._index_pool.run(
-            index.rows, limit=limit, before=before, states=states, group=group, by_time=by_time
+            index.rows,
+            limit=limit,
+            before=before,
+            states=states,
+            group=group,
+            by_time=by_time,
+            groups=groups,
         )
 
     async def in_pool(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

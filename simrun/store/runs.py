@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from simrun.base import ids
-from simrun.base.errors import Conflict, DamagedRecord, NotFound
+from simrun.base.errors import Conflict, DamagedRecord, Gone, NotFound
 from simrun.model.record import RunRecord
 from simrun.model.report import AttemptEvidence, WorkerReport
 from simrun.model.workflow import Submission
@@ -152,7 +152,7 @@ class RunStore:
 
     def _refuse_deleted(self, run_id: str) -> None:
         if self._deleted(run_id):
-            raise Conflict(f"run {run_id} was deleted; its id is not used again")
+            raise Gone(f"run {run_id} was deleted; its id is not used again")
 
     def _deleted(self, run_id: str) -> bool:
         return run_id in files.listing(self.layout.deleted)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import socket
-from importlib.metadata import version
-
 from aiohttp import web
 
-from simrun.service.api import logs, runs, why
+from simrun.service.api import logs, probes, runs, why
+from simrun.service.api.access import SESSION
 from simrun.service.api.origin import LOOPBACK_ONLY, same_origin
 from simrun.service.api.problems import problems
-from simrun.service.api.runs import SESSION
+from simrun.service.api.routing import add_operations
 from simrun.service.api.streams import STREAMS, Streams
 from simrun.service.session import Session
 
@@ -23,6 +20,15 @@ AGE = "Simrun-Age"
 """Header of answers: seconds since the cluster was last heard of. On a quiet one up to a minute, by its bookmarks."""
 
 
+GROUPS = (
+    runs.operations,
+    logs.operations,
+    why.operations,
+    probes.operations,
+)
+"""Every operation of the API, by resource."""
+
+
 def make_app(session: Session, *, loopback_only: bool = True) -> web.Application:
     """Build the application over a session. `loopback_only`: it is served on a loopback address."""
     app = web.Application(middlewares=[same_origin, problems], client_max_size=BODY_MAX)
@@ -31,12 +37,7 @@ def make_app(session: Session, *, loopback_only: bool = True) -> web.Application
     app[STREAMS] = Streams()
     app.on_shutdown.append(_cut_streams)
     app.on_response_prepare.append(_tell_age)
-    app.add_routes(runs.routes)
-    app.add_routes(logs.routes)
-    app.add_routes(why.routes)
-    app.router.add_get("/api/v1/server", server)
-    app.router.add_get("/healthz", healthz)
-    app.router.add_get("/readyz", readyz)
+    add_operations(app, GROUPS)
     return app
 
 
@@ -49,27 +50,3 @@ async def _tell_age(request: web.Request, response: web.StreamResponse) -> None:
 
 async def _cut_streams(app: web.Application) -> None:
     app[STREAMS].cut()
-
-
-async def server(request: web.Request) -> web.Response:
-    """Say which simrun this is: so that who found the address in the lock of a store knows that it is that store's."""
-    return web.json_response(
-        {
-            "simrun": version("simrun"),
-            "store": str(request.app[SESSION].store.layout.root),
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-        }
-    )
-
-
-async def healthz(_request: web.Request) -> web.Response:
-    """Say that the event loop turns."""
-    return web.json_response({"status": "ok"})
-
-
-async def readyz(request: web.Request) -> web.Response:
-    """Say whether runs are followed, and why not."""
-    reasons = await request.app[SESSION].not_ready()
-    body = {"status": "ok" if not reasons else "not ready", "reasons": reasons}
-    return web.json_response(body, status=200 if not reasons else 503)

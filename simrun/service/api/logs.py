@@ -3,40 +3,73 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 from aiohttp import web
+from pydantic import Field, field_validator
 
-from simrun.base.errors import InvalidInput, NotFound
+from simrun.base.errors import NotFound
+from simrun.model.access import Scope
 from simrun.model.record import RunRecord
-from simrun.service.api.runs import SESSION
+from simrun.service.api.access import SESSION, run_of
+from simrun.service.api.routing import BYTES, Operations, Query, query_of
 from simrun.service.api.streams import STREAMS
 from simrun.service.session import Session
 from simrun.store.logs import LogReader, check_logs, logs_of, of_attempt
 
 LOOK_S = 0.5
 
-routes = web.RouteTableDef()
+operations = Operations("logs")
+
+ATTEMPT = re.compile(r"^(all|last|[0-9]{1,6})$")
 
 
-@routes.get("/api/v1/runs/{run}/logs/{task}")
+class LogQuery(Query):
+    """What of a log is wanted."""
+
+    worker: str | None = None
+    """`w1`, say; all workers where it is absent."""
+    attempt: str = Field(default="all", json_schema_extra={"pattern": ATTEMPT.pattern})
+    """A number, `last` of each worker, or `all`."""
+    lines: int | None = Field(default=None, ge=0)
+    """Only so many last lines of each."""
+    tail: int | None = Field(default=None, ge=0)
+    """Only so many last bytes of each."""
+    follow: bool = False
+    """Go on with what comes, until the task has ended."""
+
+    @field_validator("attempt")
+    @classmethod
+    def _attempt(cls, value: str) -> str:
+        if not ATTEMPT.fullmatch(value):
+            raise ValueError("must be a number, last or all")
+        return value
+
+
+@operations.get(
+    "/api/v1/runs/{run}/logs/{task}",
+    scope=Scope.READ,
+    query=LogQuery,
+    content_type=BYTES,
+    problems=(404,),
+)
 async def task_log(request: web.Request) -> web.StreamResponse:
     """Give the logs of a task's attempts one after the other.
 
     ?worker=w1, ?attempt=last (a number, last of each worker, or all, which is the default), ?lines=N or ?tail=BYTES of each,
     ?follow=1: what comes too, until the task has ended.
     """
-    session, query = request.app[SESSION], request.query
-    run_id, task = request.match_info["run"], request.match_info["task"]
-    record = await session.record(run_id)
+    session, query = request.app[SESSION], query_of(request, LogQuery)
+    record = await run_of(request)
+    run_id, task = record.id, request.match_info["task"]
     if task not in record.tasks:
         known = ", ".join(list(record.tasks)[:20])
         raise NotFound(f"run {run_id} has no task {task!r}; it has {known}")
-    worker, attempt = query.get("worker"), query.get("attempt", "all")
-    lines, size = _number(request, "lines"), _number(request, "tail")
+    worker, attempt = query.worker, query.attempt
+    lines, size, follow = query.lines, query.tail, query.follow
     reader = LogReader(
         session.store, run_id, task, worker=worker, attempt=attempt, lines=lines, size=size
     )
-    follow = query.get("follow", "") in ("1", "true")
     if not follow:
         # Looked at before the answer begins: what is no plain file of the run is 404, not half an answer
         await session.in_pool(_check, session, run_id, task, worker, attempt)
@@ -60,12 +93,3 @@ def _ended(record: RunRecord, task: str) -> bool:
 def _check(session: Session, run_id: str, task: str, worker: str | None, attempt: str) -> None:
     logs = of_attempt(logs_of(session.store, run_id, task, worker), attempt)
     check_logs(session.store, run_id, task, logs)
-
-
-def _number(request: web.Request, name: str) -> int | None:
-    text = request.query.get(name)
-    if text is None:
-        return None
-    if not text.isascii() or not text.isdigit():
-        raise InvalidInput.one(name, "must be a number", value=text)
-    return int(text)

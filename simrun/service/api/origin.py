@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 
 from aiohttp import hdrs, web
 
-from simrun.service.api.problems import Handler, problem
+from simrun.service.api.problems import problem
+from simrun.service.api.routing import Handler
 
 LOOPBACK_ONLY = web.AppKey("loopback_only", bool)
 """Whether the process listens on loopback alone, where every honest request names a loopback address or localhost."""

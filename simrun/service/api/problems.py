@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable
+import math
 from typing import Any
 
 from aiohttp import web
 from pydantic import ValidationError
 
 from simrun.base import errors
+from simrun.service.api.routing import BadQuery, Handler
 
 log = logging.getLogger(__name__)
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 CONTENT_TYPE = "application/problem+json"
 
 _STATUS: tuple[tuple[type[Exception], int, str], ...] = (
-    (errors.InvalidInput, 422, "invalid input"),
     (errors.NotFound, 404, "not found"),
+    (errors.Unauthorized, 401, "unauthorized"),
+    (errors.Forbidden, 403, "forbidden"),
+    (errors.Exhausted, 429, "too much at once"),
+    (errors.Gone, 410, "gone"),
     (errors.Conflict, 409, "conflict"),
     (errors.Locked, 409, "held by another process"),
     (errors.BackendUnavailable, 503, "the backend can't be reached now"),
@@ -65,11 +67,21 @@ def of_exception(error: Exception) -> web.Response | None:
             }
             for item in error.problems
         ]
+        if isinstance(error, BadQuery):
+            return problem(400, "bad request", str(error), errors=listed)
         return problem(422, "invalid input", str(error), errors=listed)
     for kind, status, title in _STATUS:
         if isinstance(error, kind):
-            return problem(status, title, str(error))
+            return _with_headers(problem(status, title, str(error)), error)
     return None
+
+
+def _with_headers(answer: web.Response, error: Exception) -> web.Response:
+    if isinstance(error, errors.Unauthorized):
+        answer.headers["WWW-Authenticate"] = "Bearer"
+    if isinstance(error, errors.Exhausted) and error.retry_after_s is not None:
+        answer.headers["Retry-After"] = str(math.ceil(error.retry_after_s))
+    return answer
 
 
 @web.middleware

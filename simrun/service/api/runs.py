@@ -5,29 +5,88 @@ from __future__ import annotations
 import contextlib
 import json
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any, Literal, Self
 
 from aiohttp import web
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
+from simrun.base import ids
 from simrun.base.errors import InvalidInput, NotFound
+from simrun.model.access import Scope
 from simrun.model.record import RunRecord, RunState
 from simrun.model.tasktype import TaskType
 from simrun.model.validate import check
 from simrun.model.workflow import Submission, Workflow
+from simrun.service.api.access import SESSION, check_group, principal_of, run_of
+from simrun.service.api.routing import (
+    EVENT_STREAM,
+    BadQuery,
+    Operations,
+    Query,
+    answer,
+    query_of,
+)
 from simrun.service.api.streams import STREAMS
 from simrun.service.api.uploads import received
 from simrun.service.attachments import uploaded_attachments
 from simrun.service.progress import RunProgress
+from simrun.service.runindex import IndexRow
 from simrun.service.session import Session
 
-SESSION = web.AppKey("session", Session)
 PING_S = 15.0
 """Longest silence of a stream: proxies cut idle connections, most after 60 s."""
 PAGE = 50
 PAGE_MAX = 500
+IDEMPOTENCY_KEY = "Idempotency-Key"
+KEY_MAX = 255
 
-routes = web.RouteTableDef()
+
+def _listed(value: object) -> object:
+    return [part for part in value.split(",") if part] if isinstance(value, str) else value
+
+
+operations = Operations("runs")
+
+
+class RunQuery(Query):
+    """Which runs are listed."""
+
+    limit: int = Field(default=PAGE, ge=1, le=PAGE_MAX)
+    state: Annotated[tuple[RunState, ...], BeforeValidator(_listed)] = ()
+    """States between commas."""
+    group: str | None = None
+    cursor: str | None = None
+    """Where the page before this one ended, as that said."""
+    sort: Literal["id", "created"] = "id"
+    """id: the highest first; a new run has the highest, but ids may be given. created: the newest first, one page only."""
+
+    @model_validator(mode="after")
+    def _no_cursor_by_time(self) -> Self:
+        if self.sort == "created" and self.cursor is not None:
+            raise ValueError("sort=created has one page only; leave cursor out")
+        return self
+
+
+class RunPage(BaseModel):
+    """Some runs, and where to go on; no cursor on the last page."""
+
+    runs: list[IndexRow]
+    cursor: str | None
+
+
+class CancelQuery(Query):
+    """How a run is cancelled."""
+
+    now: bool = False
+    """Kill its workers without their grace."""
+
+
+class NewRun(BaseModel):
+    """What is submitted."""
+
+    submission: Submission
+    id: str | None = None
+    """The id of the run; a new one where it is absent."""
 
 
 class _Parts(BaseModel):
@@ -45,8 +104,18 @@ def progress_body(progress: RunProgress) -> dict[str, Any]:
     return asdict(progress)
 
 
-@routes.post("/api/v1/runs")
-async def submit(request: web.Request) -> web.Response:
+@operations.post(
+    "/api/v1/runs",
+    scope=Scope.RUN,
+    body=NewRun,
+    uploads=("multipart/form-data",),
+    answer=RunRecord,
+    status=201,
+    also=(200,),
+    problems=(403, 409, 410, 413, 415, 422),
+    headers={IDEMPOTENCY_KEY: "the same key with the same submission is the same run"},
+)
+async def submit(request: web.Request) -> web.StreamResponse:
     """Submit: JSON {submission, id?}, or multipart/form-data with a part `submission` and files named by their path.
 
     201 for a new run, 200 for one that exists with the same submission.
@@ -54,18 +123,33 @@ async def submit(request: web.Request) -> web.Response:
     session = request.app[SESSION]
     async with received(request, session) as (body, base):
         submission = await session.in_pool(_submission, body.get("submission"))
-        run_id = body.get("id")
-        if run_id is not None and not isinstance(run_id, str):
-            raise InvalidInput.one("id", "must be text", value=run_id)
+        group = check_group(request, submission.request.group)
+        run_id = _wanted_id(request, body.get("id"), group)
         known = await _state(session, run_id) if run_id else None
         attachments = await session.in_pool(uploaded_attachments, submission, base)
         run_id = await session.submit(submission, attachments, run_id)
     record = await session.record(run_id)
-    return web.json_response(
+    return answer(
         run_body(record),
         status=200 if known else 201,
         headers={"Location": f"/api/v1/runs/{run_id}"},
     )
+
+
+def _wanted_id(request: web.Request, given: object, group: str) -> str | None:
+    """Give the id that a submission is to have: its own, or the one that its idempotency key stands for. Raises InvalidInput."""
+    key = request.headers.get(IDEMPOTENCY_KEY)
+    if given is not None and not isinstance(given, str):
+        raise InvalidInput.one("id", "must be text", value=given)
+    if key is None:
+        return given
+    if not key or len(key) > KEY_MAX:
+        raise BadQuery.one(IDEMPOTENCY_KEY, f"must have 1 to {KEY_MAX} characters", value=key[:50])
+    if given is not None:
+        raise InvalidInput.one(
+            "id", f"must not be given beside {IDEMPOTENCY_KEY}, which stands for an id", value=given
+        )
+    return ids.keyed_run_id(group, key)
 
 
 def _submission(value: object) -> Submission:
@@ -89,77 +173,69 @@ async def _state(session: Session, run_id: str) -> RunState | None:
     return None
 
 
-@routes.get("/api/v1/runs")
-async def list_runs(request: web.Request) -> web.Response:
-    """List runs, highest id first: ?limit=50&state=running,failed&group=g&cursor=….
-
-    Ids are made so that the newest is the highest, but may be given. ?sort=created: by time, the newest first, without a cursor.
-    """
-    session = request.app[SESSION]
-    limit = _limit(request)
-    states = [part for part in request.query.get("state", "").split(",") if part]
-    if unknown := [state for state in states if state not in set(RunState)]:
-        known = ", ".join(RunState)
-        raise InvalidInput.one("state", f"must be of {known}", value=unknown[0])
-    sort, before = request.query.get("sort", "id"), request.query.get("cursor") or None
-    if sort not in ("id", "created") or (sort == "created" and before is not None):
-        raise InvalidInput.one("sort", "must be id, or created without a cursor", value=sort)
-    rows = await session.rows(
-        limit=limit + 1,
-        before=before,
-        states=states,
-        group=request.query.get("group"),
-        by_time=sort == "created",
+@operations.get("/api/v1/runs", scope=Scope.READ, query=RunQuery, answer=RunPage)
+async def list_runs(request: web.Request) -> web.StreamResponse:
+    """List runs, highest id first."""
+    query = query_of(request, RunQuery)
+    rows = await request.app[SESSION].rows(
+        limit=query.limit + 1,
+        before=query.cursor,
+        states=query.state,
+        group=query.group,
+        by_time=query.sort == "created",
+        groups=principal_of(request).only,
     )
-    more = len(rows) > limit and sort == "id"
-    return web.json_response(
-        {
-            "runs": [asdict(row) for row in rows[:limit]],
-            "cursor": rows[limit - 1].id if more else None,
-        }
-    )
+    more = len(rows) > query.limit and query.sort == "id"
+    shown = rows[: query.limit]
+    return answer(RunPage(runs=shown, cursor=shown[-1].id if more else None))
 
 
-def _limit(request: web.Request) -> int:
-    text = request.query.get("limit", str(PAGE))
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= PAGE_MAX:
-        raise InvalidInput.one("limit", f"must be a number from 1 to {PAGE_MAX}", value=text)
-    return int(text)
-
-
-@routes.get("/api/v1/runs/{run}")
-async def show(request: web.Request) -> web.Response:
+@operations.get("/api/v1/runs/{run}", scope=Scope.READ, answer=RunRecord, problems=(404,))
+async def show(request: web.Request) -> web.StreamResponse:
     """Give the record of a run."""
-    return web.json_response(run_body(await request.app[SESSION].record(request.match_info["run"])))
+    return answer(run_body(await run_of(request)))
 
 
-@routes.get("/api/v1/runs/{run}/progress")
-async def progress(request: web.Request) -> web.Response:
+@operations.get(
+    "/api/v1/runs/{run}/progress", scope=Scope.READ, answer=RunProgress, problems=(404,)
+)
+async def progress(request: web.Request) -> web.StreamResponse:
     """Give how far a run is."""
-    found = await request.app[SESSION].progress(request.match_info["run"])
-    return web.json_response(progress_body(found))
+    record = await run_of(request)
+    return answer(await request.app[SESSION].progress(record.id))
 
 
-@routes.post("/api/v1/runs/{run}/cancel")
-async def cancel(request: web.Request) -> web.Response:
-    """Cancel a run; one that has ended is told as it is. ?now=1: its workers are killed without their grace."""
-    session, run_id = request.app[SESSION], request.match_info["run"]
-    await session.cancel(run_id, kill=request.query.get("now", "") in ("1", "true"))
-    return web.json_response(run_body(await session.record(run_id)))
+@operations.post(
+    "/api/v1/runs/{run}/cancel",
+    scope=Scope.RUN,
+    query=CancelQuery,
+    answer=RunRecord,
+    problems=(404, 409),
+)
+async def cancel(request: web.Request) -> web.StreamResponse:
+    """Cancel a run; one that has ended is told as it is."""
+    session, query = request.app[SESSION], query_of(request, CancelQuery)
+    record = await run_of(request)
+    await session.cancel(record.id, kill=query.now)
+    return answer(run_body(await session.record(record.id)))
 
 
-@routes.post("/api/v1/runs/{run}/retry")
-async def retry(request: web.Request) -> web.Response:
+@operations.post(
+    "/api/v1/runs/{run}/retry", scope=Scope.RUN, answer=RunRecord, status=202, problems=(404, 409)
+)
+async def retry(request: web.Request) -> web.StreamResponse:
     """Start the next round of an ended run."""
-    session, run_id = request.app[SESSION], request.match_info["run"]
-    return web.json_response(run_body(await session.retry(run_id)), status=202)
+    session, record = request.app[SESSION], await run_of(request)
+    return answer(run_body(await session.retry(record.id)), status=202)
 
 
-@routes.get("/api/v1/runs/{run}/events")
+@operations.get(
+    "/api/v1/runs/{run}/events", scope=Scope.READ, content_type=EVENT_STREAM, problems=(404,)
+)
 async def events(request: web.Request) -> web.StreamResponse:
     """Stream how far a run is: a snapshot at once, each change, a comment at the latest each 15 s, `end` at its end."""
-    session, run_id = request.app[SESSION], request.match_info["run"]
-    await session.record(run_id)  # 404 before the stream begins
+    session = request.app[SESSION]
+    run_id = (await run_of(request)).id  # 404 before the stream begins
     headers = {
         "Content-Type": "text/event-stream",
         "Cache-Control": "no-cache",

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 from aiohttp import web
 
-from simrun.service.api.runs import SESSION
+from simrun.model.access import Scope
+from simrun.service.api.access import SESSION, run_of
+from simrun.service.api.routing import Operations, answer
+from simrun.service.why import RunWhy
 
-routes = web.RouteTableDef()
+operations = Operations("runs")
 
 
-@routes.get("/api/v1/runs/{run}/why")
-async def why(request: web.Request) -> web.Response:
+@operations.get("/api/v1/runs/{run}/why", scope=Scope.READ, answer=RunWhy, problems=(404,))
+async def why(request: web.Request) -> web.StreamResponse:
     """Say what a run waits for, task by task, and what to do about it."""
-    found = await request.app[SESSION].why(request.match_info["run"])
-    return web.json_response(asdict(found))
+    record = await run_of(request)
+    return answer(await request.app[SESSION].why(record.id))
