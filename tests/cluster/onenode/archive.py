@@ -117,15 +117,28 @@ def cached(path: Path) -> Layer | None:
 
 
 def image(
-    name: str, layers: Sequence[Layer], entrypoint: Sequence[str], env: Sequence[str] = ()
+    name: str,
+    layers: Sequence[Layer],
+    entrypoint: Sequence[str],
+    env: Sequence[str] = (),
+    user: int | None = None,
 ) -> Image:
-    """Describe an image of `layers`, lowest first. `env` holds NAME=value lines besides PATH."""
+    """Describe an image of `layers`, lowest first. `env` holds NAME=value lines besides PATH; `user`
+    is whom its programs run as, None for root.
+    """
     path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    settings: dict[str, Any] = {
+        "Entrypoint": list(entrypoint),
+        "WorkingDir": "/",
+        "Env": [path, *env],
+    }
+    if user is not None:
+        settings["User"] = f"{user}:{user}"
     config = _encode(
         {
             "architecture": layout.architecture(),
             "os": "linux",
-            "config": {"Entrypoint": list(entrypoint), "WorkingDir": "/", "Env": [path, *env]},
+            "config": settings,
             "rootfs": {"type": "layers", "diff_ids": [layer.digest for layer in layers]},
             "history": [{"created_by": "simrun test cluster"} for _ in layers],
         }

@@ -17,6 +17,11 @@ _STARTED = layout.RUN / "started.json"
 _PORTS = {2379: "etcd", 6443: "the API server", 9443: "Kueue", 10250: "the kubelet"}
 
 
+def _versions() -> dict[str, str]:
+    """Return the versions of what runs; helm is only used on the cluster."""
+    return {name: version for name, version in layout.VERSIONS.items() if name != "HELM"}
+
+
 def missing() -> list[str]:
     """Return the processes that should run and do not."""
     return [name for name in daemons.NAMES if not daemons.find(name)]
@@ -31,7 +36,7 @@ def trouble() -> str | None:
         return f"not running: {', '.join(gone)}"
     if not _STARTED.exists():
         return "its start was not finished"
-    if json.loads(_STARTED.read_text()) != layout.VERSIONS:
+    if json.loads(_STARTED.read_text()) != _versions():
         return "it runs other versions than versions.env names"
     if not control_plane.answers():
         return "the API server does not answer"
@@ -74,7 +79,7 @@ def start(packed: Sequence[Image]) -> None:
     operators.wait_for_kueue()
     operators.apply_objects()
     node.wait_until_ready()
-    write(_STARTED, json.dumps(layout.VERSIONS))
+    write(_STARTED, json.dumps(_versions()))
 
 
 def stop() -> None:

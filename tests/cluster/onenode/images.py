@@ -2,8 +2,9 @@
 
 registry.test/pause, busybox and argoexec serve the node and Argo; registry.test/simrun-worker is
 what the pods of runs use: Debian's python3 with three layers: the system, the locked scientific
-packages, and simrun from the working tree. Only the last one changes while one works on simrun, and
-only changed layers are copied into containerd.
+packages, and simrun from the working tree; registry.test/simrun is the service, with the packages
+that it needs instead. Only the layer with simrun changes while one works on it, and only changed
+layers are copied into containerd.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import shutil
 import sys
 import tempfile
+import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -170,7 +172,18 @@ def _pip() -> list[str | Path]:
 
 
 def _packages() -> Layer:
-    locked = lock.subset((layout.CHECKOUT / "requirements/dev.txt").read_text(), WANTED)
+    """Pack what the examples compute with."""
+    dev = (layout.CHECKOUT / "requirements/dev.txt").read_text()
+    return _wheels("packages", lock.subset(dev, WANTED))
+
+
+def _requirements() -> Layer:
+    """Pack what the service needs, in the versions that are locked for everybody."""
+    return _wheels("requirements", (layout.CHECKOUT / "requirements/run.txt").read_text())
+
+
+def _wheels(name: str, locked: str) -> Layer:
+    """Pack the wheels of a lock file, as pip chooses them for the image's own Python."""
     version = layout.VERSIONS["IMAGE_PYTHON"]
     machine = {"amd64": "x86_64", "arm64": "aarch64"}[layout.architecture()]
     # glibc 2.36 is Debian 12's; pip takes the first of these that a wheel is tagged with
@@ -203,7 +216,7 @@ def _packages() -> Layer:
         shutil.rmtree(tree / SITE / "bin", ignore_errors=True)
         _compile(tree)
 
-    return _layer("packages", _key(locked, str(_system_folder()), *platforms), fill)
+    return _layer(name, _key(locked, str(_system_folder()), *platforms), fill)
 
 
 def _simrun() -> Layer:
@@ -226,6 +239,20 @@ def _simrun() -> Layer:
     return _layer("simrun", stamp, fill)
 
 
+def _command() -> Layer:
+    """Pack the command `simrun`, and what tells an installed simrun its version."""
+    project = tomllib.loads((layout.CHECKOUT / "pyproject.toml").read_text())["project"]
+    version = project["version"]
+
+    def fill(tree: Path) -> None:
+        text = '#!/bin/sh\nexec /usr/bin/python3 -m simrun "$@"\n'
+        write(tree / "usr/local/bin/simrun", text, mode=0o755)
+        metadata = f"Metadata-Version: 2.1\nName: simrun\nVersion: {version}\n"
+        write(tree / SITE / f"simrun-{version}.dist-info/METADATA", metadata)
+
+    return _layer("command", _key(version, str(SITE)), fill)
+
+
 # --- all of them
 
 IMAGES: dict[str, Callable[[], Image]] = {
@@ -242,6 +269,13 @@ IMAGES: dict[str, Callable[[], Image]] = {
         ["/usr/bin/python3"],
         # The pods' user has no home; what keeps a cache there must find a place it may write to
         ["HOME=/tmp", "LANG=C.UTF-8"],
+    ),
+    "simrun": lambda: archive.image(
+        layout.SERVICE_IMAGE,
+        [_system(), _requirements(), _simrun(), _command()],
+        ["/usr/local/bin/simrun"],
+        ["HOME=/tmp", "LANG=C.UTF-8"],
+        user=layout.POD_UID,
     ),
 }
 

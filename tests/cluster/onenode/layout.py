@@ -55,6 +55,7 @@ CNI_NETWORK = "simrun-test"
 
 NAMESPACE = "sims"
 WORKER_IMAGE = "registry.test/simrun-worker:1"
+SERVICE_IMAGE = "registry.test/simrun:1"
 # Pods run as this user and group, which also owns the run store
 POD_UID = 64000
 
@@ -70,6 +71,11 @@ def program(source: str, name: str) -> Path:
 def kubectl() -> Path:
     """Return the kubectl of this cluster's own version."""
     return program("kubernetes", "kubectl")
+
+
+def helm() -> Path:
+    """Return the helm that installs the chart in the tests."""
+    return program("helm", "helm")
 
 
 def architecture() -> str:

@@ -87,7 +87,14 @@ ARGO = Source(
     files=("manifests/base/crds/minimal/argoproj.io_*.yaml",),
     own_copy=True,
 )
-SOURCES = (ETCD, KUBERNETES, KUEUE, ARGO)
+_HELM = "helm.sh/helm/v4"
+HELM = Source(
+    "helm",
+    _HELM,
+    {"/cmd/helm": "helm"},
+    flags=f"-X {_HELM}/internal/version.version={{version}}",
+)
+SOURCES = (ETCD, KUBERNETES, KUEUE, ARGO, HELM)
 
 
 def _check_go() -> None:
