@@ -334,7 +334,7 @@ async def test_a_stream_that_ends_too_early_again_and_again_is_given_up(
 
     app = web.Application()
     app.router.add_get("/api/v1/runs/mine/events", events)
-    monkeypatch.setattr("simrun.client.TRIES", 2)
+    monkeypatch.setattr("simrun.client.events.TRIES", 2)
     runner = web.AppRunner(app)
     await runner.setup()
     listening = listen("127.0.0.1", 0)

@@ -1,0 +1,14 @@
+"""AsyncClient: all calls of the API in one place."""
+
+from __future__ import annotations
+
+from simrun.client.events import EventCalls
+from simrun.client.logs import LogCalls
+from simrun.client.runs import RunCalls
+
+
+class AsyncClient(RunCalls, LogCalls, EventCalls):
+    """Talks to a `simrun serve`. Use as an async context manager.
+
+    The calls of each resource are in a module of their own, as a class over Transport that is a base of this one.
+    """
