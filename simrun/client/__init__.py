@@ -1,5 +1,6 @@
-"""simrun over HTTP, for programs: `AsyncClient`."""
+"""simrun over HTTP, for programs: `Client`, and `AsyncClient` for those with a loop."""
 
 from simrun.client.client import AsyncClient
+from simrun.client.sync import Client
 
-__all__ = ["AsyncClient"]
+__all__ = ["AsyncClient", "Client"]
