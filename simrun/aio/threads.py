@@ -13,7 +13,7 @@ import contextvars
 import functools
 import logging
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
@@ -58,6 +58,11 @@ class Pool:
         self.patience_s = patience_s
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self._unfinished: set[Future[Any]] = set()
+
+    @property
+    def executor(self) -> Executor:
+        """The threads themselves, for a library that takes an executor and waits by itself."""
+        return self._executor
 
     @property
     def statistics(self) -> PoolStatistics:

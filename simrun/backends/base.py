@@ -87,6 +87,30 @@ class BackendStatus:
     uid: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """How much there is of a resource and how much of it is in use: processors, bytes of memory, or pieces.
+
+    `given` is None where nobody said a limit, or where we may not look.
+    """
+
+    given: float | None
+    used: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueState:
+    """What pods are admitted through, at one moment. waiting, admitted: pods (of everybody, not of simrun alone)."""
+
+    name: str
+    active: bool
+    message: str = ""
+    waiting: int = 0
+    admitted: int = 0
+    resources: Mapping[str, Quota] = field(default_factory=dict)
+    """By resource: `cpu`, `memory`, or an extended one."""
+
+
 class Backend(Protocol):
     """What runs the pods of runs. Every call may raise BackendUnavailable; trying again later is right then."""
 
@@ -120,6 +144,10 @@ class Backend(Protocol):
 
         None: whatever is reserved for the run. A service that was stopped right after a reservation knows no name.
         """
+        ...
+
+    async def queues(self) -> list[QueueState]:
+        """Give the queues that pods of runs wait in, with what is in use of them."""
         ...
 
     def logs(self, name: str, worker: str, attempt: int) -> AsyncIterator[bytes]:

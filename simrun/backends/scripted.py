@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from simrun.argo import workflow_name
-from simrun.backends.base import Attempt, BackendStatus, Node, Phase
+from simrun.backends.base import Attempt, BackendStatus, Node, Phase, QueueState, Quota
 from simrun.base.errors import BackendUnavailable, Conflict
 from simrun.model.plan import TaskPlan
 from simrun.model.record import RunRecord
@@ -154,6 +154,17 @@ class ScriptedBackend:
         for name in [node] if node is not None else list(self.reserved):
             if self.reserved.get(name) == run:
                 del self.reserved[name]
+
+    async def queues(self) -> list[QueueState]:
+        """Give one queue without a limit."""
+        self._called("queues", "")
+        running = sum(
+            bool(node.attempts) and not node.attempts[-1].phase.ended
+            for workflow in self.workflows.values()
+            for node in workflow.nodes.values()
+        )
+        used = Quota(given=None, used=float(running))
+        return [QueueState(name="scripted", active=True, admitted=running, resources={"cpu": used})]
 
     async def logs(self, name: str, worker: str, attempt: int) -> AsyncIterator[bytes]:
         """Give what a test put into `output`."""

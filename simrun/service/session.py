@@ -18,7 +18,7 @@ import anyio
 
 from simrun.aio.broadcast import Broadcast, Subscription
 from simrun.aio.threads import Pool
-from simrun.backends.base import Backend, BackendStatus, Followed
+from simrun.backends.base import Backend, BackendStatus, Followed, QueueState
 from simrun.base import ids
 from simrun.base.clock import Clock, SystemClock
 from simrun.base.errors import BackendUnavailable, Conflict, Locked
@@ -72,6 +72,8 @@ class Session:
         self._backend, self._controller = backend, controller
         self._pool, self._clock = pool, clock
         self._index_pool = Pool("index", 1)
+        self.streams = Pool("streams", 8)
+        """For files that are sent or received bit by bit: a slow store holds up no record."""
         self._check = StoreCheck(store.layout.root, clock)
         self._progress = ProgressReader(store)
         self._submissions: dict[str, Submission] = {}
@@ -116,6 +118,32 @@ class Session:
         self._controller.start_submission(run_id, self._controller.resume or _no_job)
         return written
 
+    async def delete(self, run_id: str) -> None:
+        """Remove an ended run with all its files; its id is not used again. Raises NotFound, Conflict for one that has not ended."""
+        record = await self._pool.run(self.store.read, run_id)
+        if not record.state.terminal or record.pending:
+            what = "is winding up" if record.state.terminal else f"is {record.state}"
+            raise Conflict(f"run {run_id} {what}; cancel it, or wait for its end")
+        if record.workflow_name is not None:
+            await self._backend.delete(record.workflow_name)
+        await self._pool.run(self.store.delete, run_id)
+        self._submissions.pop(run_id, None)
+        self.changes.publish(run_id)
+
+    async def submission(self, run_id: str) -> Submission:
+        """Give what was submitted as a run. Raises NotFound, DamagedRecord."""
+        found = self._submissions.get(run_id)
+        if found is None:
+            found = await self._pool.run(self.store.submission, run_id)
+            if len(self._submissions) >= SUBMISSIONS_KEPT:
+                self._submissions.clear()  # a cache of what never changes; the ones in use come back
+            self._submissions[run_id] = found
+        return found
+
+    async def queues(self) -> list[QueueState]:
+        """Give the queues that pods wait in. Raises BackendUnavailable."""
+        return await self._backend.queues()
+
     async def progress(self, run_id: str) -> RunProgress:
         """Give how far a run is now."""
         record, submission, status = await self._look(run_id)
@@ -135,12 +163,7 @@ class Session:
     async def _look(self, run_id: str) -> tuple[RunRecord, Submission, BackendStatus | None]:
         """Give what is known of a run; no status while the backend does not answer."""
         record = await self._pool.run(self.store.read, run_id)
-        submission = self._submissions.get(run_id)
-        if submission is None:
-            submission = await self._pool.run(self.store.submission, run_id)
-            if len(self._submissions) >= SUBMISSIONS_KEPT:
-                self._submissions.clear()  # a cache of what never changes; the ones in use come back
-            self._submissions[run_id] = submission
+        submission = await self.submission(run_id)
         status: BackendStatus | None = None
         if record.workflow_name is not None:
             with contextlib.suppress(BackendUnavailable):
@@ -223,6 +246,7 @@ class Session:
         """Give back what the session has for itself."""
         self._check.close()
         self._index_pool.close()
+        self.streams.close()
 
 
 async def _change_of(run_id: str, changes: Subscription[str]) -> None:

@@ -41,6 +41,20 @@ class ResourceStore:
         files.make_directory(path.parent)
         return files.create(path, codec.encode(observation))
 
+    def types(self) -> list[str]:
+        """Give the names of the types of which something was observed, in order."""
+        found = []
+        for directory in sorted(files.listing(self._layout.resources)):
+            for name in sorted(files.listing(self._layout.resources / directory)):
+                try:
+                    item = codec.read(Observation, self._layout.resources / directory / name)
+                except (DamagedRecord, OSError):
+                    continue
+                if item is not None:  # the name of a directory need not be that of its type
+                    found.append(item.type)
+                    break
+        return found
+
     def of_type(self, name: str, limit: int = HISTORY) -> list[Observation]:
         """Give the newest observations of a type, oldest first; damaged ones are left out."""
         directory = self._layout.resources / _directory(name)

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from simrun.argo import to_argo
-from simrun.backends.base import Backend, BackendStatus
+from simrun.backends.base import Backend, BackendStatus, QueueState
 from simrun.backends.kubernetes import errors
 from simrun.backends.kubernetes.backoff import Timing
 from simrun.backends.kubernetes.errors import JsonObject
@@ -22,6 +22,7 @@ from simrun.backends.kubernetes.facts import MAIN, PodFact
 from simrun.backends.kubernetes.listing import list_all
 from simrun.backends.kubernetes.podlogs import program_output
 from simrun.backends.kubernetes.preflight import Preflight
+from simrun.backends.kubernetes.queues import queue_state
 from simrun.backends.kubernetes.reading import READ_S
 from simrun.backends.kubernetes.reflector import ReflectorStatistics
 from simrun.backends.kubernetes.reservation import Reservations
@@ -153,6 +154,12 @@ class KubernetesBackend:
     async def release(self, node: str | None, run: str) -> None:
         """Give a node back, if it is reserved for this run."""
         await self._reservations.release(node, run)
+
+    async def queues(self) -> list[QueueState]:
+        """Give the queue that pods are admitted through, as Kueue tells it."""
+        config = self._config
+        kueue = await self._preflight.kueue_path()
+        return [await queue_state(self._kube, kueue, config.namespace, config.local_queue)]
 
     async def logs(self, name: str, worker: str, attempt: int) -> AsyncIterator[bytes]:
         """Give what an attempt has written so far, in chunks; nothing once its pod is gone, or before it started."""

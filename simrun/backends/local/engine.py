@@ -20,7 +20,7 @@ from typing import Self
 
 from simrun.aio.threads import Pool, in_thread
 from simrun.argo.names import run_workflow_name
-from simrun.backends.base import BackendStatus
+from simrun.backends.base import BackendStatus, QueueState, Quota
 from simrun.backends.local import groups
 from simrun.backends.local.attempts import Attempts
 from simrun.backends.local.capacity import Capacity, next_pick
@@ -243,6 +243,26 @@ class LocalBackend:
         await in_thread(self._pool, self._state.release, run)
         self._reserved = await in_thread(self._pool, self._state.reserved)
         self._advance()
+
+    async def queues(self) -> list[QueueState]:
+        """Give the one queue of this machine."""
+        capacity, reserved = self._capacity, self._reserved
+        waiting = sum(
+            len(names) for one in self._workflows.live.values() for names in one.ready.values()
+        )
+        return [
+            QueueState(
+                name=self.host,
+                active=True,
+                message=f"reserved for run {reserved}" if reserved else "",
+                waiting=waiting,
+                admitted=capacity.holders,
+                resources={
+                    "cpu": Quota(given=capacity.cpus, used=round(capacity.used_cpus, 6)),
+                    "memory": Quota(given=capacity.memory, used=capacity.used_memory),
+                },
+            )
+        ]
 
     async def logs(self, name: str, worker: str, attempt: int) -> AsyncIterator[bytes]:
         """Give the log of an attempt; of a harness that never came to have one, what it wrote to stderr."""

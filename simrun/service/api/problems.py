@@ -8,7 +8,7 @@ import math
 from typing import Any
 
 from aiohttp import web
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from simrun.base import errors
 from simrun.service.api.routing import BadQuery, Handler
@@ -16,6 +16,27 @@ from simrun.service.api.routing import BadQuery, Handler
 log = logging.getLogger(__name__)
 
 CONTENT_TYPE = "application/problem+json"
+
+
+class FieldProblem(BaseModel):
+    """One thing that is wrong with what was sent."""
+
+    field: str = ""
+    message: str
+    value: str | None = None
+    remedy: str | None = None
+    place: str | None = None
+
+
+class ProblemDocument(BaseModel):
+    """Why a request was refused or failed (RFC 9457)."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str | None = None
+    errors: list[FieldProblem] = []
+
 
 _STATUS: tuple[tuple[type[Exception], int, str], ...] = (
     (errors.NotFound, 404, "not found"),

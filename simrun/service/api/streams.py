@@ -17,11 +17,11 @@ class Streams:
 
     @asynccontextmanager
     async def open(
-        self, request: web.Request, headers: Mapping[str, str]
+        self, request: web.Request, headers: Mapping[str, str], *, status: int = 200
     ) -> AsyncIterator[web.StreamResponse]:
         """Begin an answer, which goes on until the process stops; one that fails is cut, never ended as if whole."""
         task = asyncio.current_task()
-        response = web.StreamResponse(headers=headers)
+        response = web.StreamResponse(status=status, headers=headers)
         await response.prepare(request)
         if task is not None:
             self._tasks.add(task)
