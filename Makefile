@@ -8,7 +8,7 @@ RERUNS := $(if $(CI),--reruns 1 --reruns-delay 2)
 PYTEST := $(BIN)/python -m pytest $(RERUNS)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-local test-programs test-crash test-cluster lint format cluster-up cluster-down bench lock clean
+.PHONY: help install demo test test-local test-programs test-crash test-cluster helm lint format cluster-up cluster-down bench lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -42,14 +42,17 @@ test: install test-local test-programs ## the local tests, those with programs f
 test-local: install ## the tests that need nothing but this machine
 	$(PYTEST) -m "not cluster and not programs" --durations=10
 
-test-programs: install ## the tests with programs from outside: nginx, Prometheus, helm
+test-programs: install helm ## the tests with programs from outside: nginx, Prometheus, helm
 	$(PYTEST) -m programs --durations=10
 
 test-crash: install ## kill -9 of the service at every point, and again in the start after it
 	SIMRUN_TEST_LIVES=2 $(PYTEST) tests/scenario/test_crash.py --durations=0
 
-test-cluster: install ## the tests on a real Kubernetes (make cluster-up, or SIMRUN_TEST_KUBECONFIG)
+test-cluster: install helm ## the tests on a real Kubernetes (make cluster-up, or SIMRUN_TEST_KUBECONFIG)
 	$(PYTEST) -m cluster --durations=10
+
+helm: ## build the helm that the tests of the chart run (Go 1.26)
+	tests/cluster/build helm
 
 cluster-up: ## a real Kubernetes with Argo and Kueue on this machine (root, Linux, Go 1.26)
 	tests/cluster/up
