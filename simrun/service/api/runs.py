@@ -196,6 +196,24 @@ async def show(request: web.Request) -> web.StreamResponse:
     return answer(run_body(await run_of(request)))
 
 
+@operations.delete("/api/v1/runs/{run}", scope=Scope.RUN, status=204, problems=(404, 409))
+async def delete(request: web.Request) -> web.StreamResponse:
+    """Remove an ended run with all its files; its id is not used again."""
+    record = await run_of(request)
+    await request.app[SESSION].delete(record.id)
+    return web.Response(status=204)
+
+
+@operations.get(
+    "/api/v1/runs/{run}/submission", scope=Scope.READ, answer=Submission, problems=(404,)
+)
+async def show_submission(request: web.Request) -> web.StreamResponse:
+    """Give what was submitted as a run: workflow, types and request."""
+    record = await run_of(request)
+    found = await request.app[SESSION].submission(record.id)
+    return answer(found.model_dump(mode="json", by_alias=True, exclude_defaults=True))
+
+
 @operations.get(
     "/api/v1/runs/{run}/progress", scope=Scope.READ, answer=RunProgress, problems=(404,)
 )

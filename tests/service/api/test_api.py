@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,46 +19,11 @@ from simrun.model.record import RunState
 from simrun.service.api.app import make_app
 from simrun.service.attachments import attachments_of
 from simrun.service.main import AddressTaken, listen
-from simrun.service.session import Session, open_session
+from simrun.service.session import open_session
+from tests.service.api.serving import Served
 from tests.service.world import submission
 
 ONE = submission({"only": {"type": "plain"}}, {"plain": {"command": ["true"]}})
-
-
-@dataclass
-class Served:
-    """A server and a client of it."""
-
-    url: str
-    client: AsyncClient
-    backend: ScriptedBackend
-    session: Session
-    root: Path
-
-    async def running(self, run_id: str) -> str:
-        """Wait until a run runs; the name of its workflow."""
-        async for item in self.session.updates(run_id):
-            if item.state is RunState.RUNNING:
-                break
-        return (await self.session.record(run_id)).workflow_name or ""
-
-
-@pytest.fixture
-async def served(tmp_path: Path) -> AsyncIterator[Served]:
-    backend = ScriptedBackend()
-    root = tmp_path / "store"
-    index = tmp_path / "index.sqlite"
-    async with open_session(
-        root, lambda _store, _pool: backend, command="serve", index=index
-    ) as session:
-        listening = listen("127.0.0.1", 0)
-        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        runner = web.AppRunner(make_app(session), shutdown_timeout=1)
-        await runner.setup()
-        await web.SockSite(runner, listening).start()
-        async with AsyncClient(url) as client:
-            yield Served(url, client, backend, session, root)
-        await runner.cleanup()
 
 
 async def test_a_run_is_submitted_watched_and_listed(served: Served) -> None:
