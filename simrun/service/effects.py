@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 LOGS_KEPT_WITHIN_S = 30.0
 """Logs of pods are kept before the workflow is stopped, for at most this long: a pod that hangs must not hold up the stop."""
+WORKFLOW_KEPT_S = 3600.0
+"""How long a workflow is left after the end of its run, for whoever looks with the tools of the backend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,16 @@ class FileWork:
     view: View
     keep: list[KeepAttempt]
     observe: list[Observe]
+
+    def split(self) -> tuple[FileWork | None, FileWork | None]:
+        """Give what must be on the disk before the record that was decided with it, and what may follow.
+
+        Once a record says that a task has ended nobody looks at its attempts again. That an attempt runs is told again.
+        """
+        last = [effect for effect in self.keep if _is_last_word(effect)]
+        news = [effect for effect in self.keep if not _is_last_word(effect)]
+        first = FileWork(self.view, last, self.observe) if last or self.observe else None
+        return first, FileWork(self.view, news, []) if news else None
 
 
 class Effects:
@@ -176,6 +188,19 @@ class Effects:
             self._kept.pop(record.id, None)
         return after
 
+    async def delete_workflow(self, record: RunRecord) -> float:
+        """Delete the workflow of a run that ended long ago and has nothing pending; the seconds until it may be, 0 when it was.
+
+        Its logs are kept, its pods take up room. A service that was away is told of what it left.
+        """
+        ended, name = record.times.ended, record.workflow_name
+        if ended is None or name is None:
+            return 0.0
+        wait = ended + WORKFLOW_KEPT_S - self._clock.wall()
+        if wait <= 0:
+            await self._backend.delete(name)
+        return max(0.0, wait)
+
     async def _keep_logs(self, record: RunRecord) -> bool:
         try:
             async with asyncio.timeout(LOGS_KEPT_WITHIN_S):
@@ -204,6 +229,10 @@ class Effects:
             log.warning("the node of run %s is not released yet: %s", record.id, error)
             return False
         return True
+
+
+def _is_last_word(effect: KeepAttempt) -> bool:
+    return effect.kill or effect.attempt.phase.ended or effect.attempt.leaving is not None
 
 
 def _key(effect: KeepAttempt) -> tuple[str, int, str]:

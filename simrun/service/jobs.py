@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from simrun.base.clock import Clock
 from simrun.base.errors import BackendUnavailable, NotFound, SimrunError
 from simrun.base.term import NotLeading
 
@@ -18,17 +19,25 @@ log = logging.getLogger(__name__)
 Job = Callable[[str], Awaitable[None]]
 
 FIRST_TRY_AGAIN_S, LAST_TRY_AGAIN_S = 0.1, 60.0
+UNATTENDED_S = 60.0
+"""How long a run may be submitting with nobody here at it: between its creation and its submission lies a moment, no more."""
 
 
 class Jobs:
     """`fail(run, message)` makes a failed run of one that is still submitting; `ended(run)` is called after each job."""
 
     def __init__(
-        self, *, fail: Callable[[str, str], Awaitable[None]], ended: Callable[[str], None]
+        self,
+        clock: Clock,
+        *,
+        fail: Callable[[str, str], Awaitable[None]],
+        ended: Callable[[str], None],
     ) -> None:
+        self._clock = clock
         self._fail, self._ended = fail, ended
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._held_up: dict[str, str] = {}
+        self._unattended: dict[str, float] = {}
         self._closing = False
 
     def start(self, run_id: str, job: Job) -> None:
@@ -48,6 +57,21 @@ class Jobs:
     def held_up(self, run_id: str) -> str:
         """Say why a job could not go on the last time; "" when nothing held it up."""
         return self._held_up.get(run_id, "")
+
+    def attend(self, run_id: str, job: Job | None) -> float:
+        """Take up a submission that nobody here is at, once that has been so for too long; the seconds until then.
+
+        One that was left alone at the start as made since, by a clock that was set back meanwhile; or whose caller was cancelled.
+        """
+        if run_id in self._tasks:
+            self._unattended.pop(run_id, None)
+            return 0.0
+        now = self._clock.monotonic()
+        left = UNATTENDED_S - (now - self._unattended.setdefault(run_id, now))
+        if left <= 0 and job is not None:
+            del self._unattended[run_id]
+            self.start(run_id, job)
+        return max(0.0, left)
 
     def close(self) -> None:
         """Start no more, and cancel what runs without waiting for it."""

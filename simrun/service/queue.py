@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -65,7 +65,8 @@ class WorkQueue:
         self._heap: list[tuple[float, int, str]] = []
         self._order = itertools.count()
         self._failures: dict[str, int] = {}
-        self._changed = asyncio.Event()
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._alarm: asyncio.TimerHandle | None = None
         self._closed = False
         self._adds = self._retries = 0
 
@@ -95,7 +96,7 @@ class WorkQueue:
         if at < self._timers.get(key, float("inf")):
             self._timers[key] = at
             heapq.heappush(self._heap, (at, next(self._order), key))
-            self._changed.set()
+            self._set_alarm()
 
     def retry(self, key: str) -> float:
         """Ask for a pass after the backoff of a key that failed; the delay in seconds."""
@@ -112,20 +113,21 @@ class WorkQueue:
 
     async def get(self) -> str | None:
         """Wait for a key and take it; None once the queue is closed and empty of ready keys."""
-        # The event wakes every getter, so one that is cancelled takes no wake-up with it
         while True:
             self._ring()
             if (key := self._take()) is not None:
                 return key
             if self._closed:
-                self._changed.set()
                 return None
-            self._changed.clear()
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            self._set_alarm()
             try:
-                async with asyncio.timeout(self._until_timer()):
-                    await self._changed.wait()
-            except TimeoutError:
-                pass  # a timer is due; the next turn rings it
+                await waiter
+            except asyncio.CancelledError:
+                if not waiter.cancelled():
+                    self._wake_one()  # the key that this one was woken for is another's now
+                raise
 
     def done(self, key: str) -> None:
         """Say that the pass over a key has ended; if it was asked for meanwhile it is handed out again."""
@@ -138,7 +140,9 @@ class WorkQueue:
         self._closed = True
         self._timers.clear()
         self._heap.clear()
-        self._changed.set()
+        self._set_alarm()
+        while self._waiters:
+            self._wake_one()
 
     def statistics(self) -> QueueStatistics:
         """Give a snapshot."""
@@ -155,7 +159,15 @@ class WorkQueue:
 
     def _line_up(self, key: str, priority: Priority) -> None:
         self._ready[priority][key] = None
-        self._changed.set()
+        self._wake_one()
+
+    def _wake_one(self) -> None:
+        """Wake who has waited longest: one key is one getter's, and waking all would hold up that one."""
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():  # else cancelled
+                waiter.set_result(None)
+                return
 
     def _take(self) -> str | None:
         for line in self._ready:
@@ -175,5 +187,16 @@ class WorkQueue:
                 del self._timers[key]
                 self.add(key)
 
-    def _until_timer(self) -> float | None:
-        return max(0.0, self._heap[0][0] - self._clock.monotonic()) if self._heap else None
+    def _set_alarm(self) -> None:
+        """Ring when the earliest timer is due, if somebody waits then; who comes later looks at the timers first."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if self._heap and self._waiters:
+            wait = max(0.0, self._heap[0][0] - self._clock.monotonic())
+            self._alarm = self._waiters[0].get_loop().call_later(wait, self._rings)
+
+    def _rings(self) -> None:
+        self._alarm = None
+        self._ring()
+        self._set_alarm()

@@ -6,12 +6,12 @@ from collections import OrderedDict
 from pathlib import Path
 
 from simrun.aio.threads import Pool
-from simrun.backends.base import BackendStatus
+from simrun.backends.base import Backend, BackendStatus
 from simrun.base.clock import Clock
-from simrun.model.record import RunRecord, TaskState
+from simrun.model.record import RunRecord, RunState, TaskState
 from simrun.model.report import WorkerReport
 from simrun.model.workflow import Submission
-from simrun.service.decision import Gone, View
+from simrun.service.decision import GONE, Gone, View
 from simrun.service.states import task_plans
 from simrun.store.runs import RunStore
 from simrun.worker import files
@@ -29,6 +29,14 @@ def has_merge_marker(task_dir: Path) -> bool:
     return files.listed(task_dir, "out", MERGE_MARKER)
 
 
+async def status_of(backend: Backend, record: RunRecord) -> BackendStatus | Gone | None:
+    """Ask the backend for the workflow of a run; None while there is nothing to ask for. Raises BackendUnavailable."""
+    if record.workflow_name is None or record.state is RunState.SUBMITTING:
+        return None
+    status = await backend.status(record.workflow_name)
+    return GONE if status is None else status
+
+
 class ViewReader:
     """Reads views; remembers submissions, which never change, and since when a marker is awaited."""
 
@@ -36,6 +44,11 @@ class ViewReader:
         self._store, self._pool, self._clock = store, pool, clock
         self._submissions: OrderedDict[str, Submission] = OrderedDict()
         self._awaited: dict[tuple[str, str], float] = {}
+
+    def remembered(self, run_id: str) -> tuple[RunRecord, Submission] | None:
+        """Give record and submission as this process last saw them, without a look at a file; None when it doesn't know both."""
+        record, submission = self._store.remembered(run_id), self._submissions.get(run_id)
+        return None if record is None or submission is None else (record, submission)
 
     def load(self, run_id: str) -> tuple[RunRecord, Submission]:
         """Give record and submission of a run (blocking). Raises NotFound, DamagedRecord."""

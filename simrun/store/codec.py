@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import errno
 import json
+import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -83,22 +85,48 @@ def decode(kind: type[M], data: bytes, path: Path) -> M:
 
 
 class Decoded(Generic[M]):
-    """What files were decoded to: a file that still holds the same bytes need not be decoded again. Bounded."""
+    """What files were decoded to: a file that still holds the same bytes need not be decoded again.
 
-    def __init__(self, most: int = 4096) -> None:
-        self._most = most
-        self._known: dict[Path, tuple[bytes, M]] = {}
+    Holds the files that were used last, up to `most` bytes of JSON; the models of that take about ten times as much.
+    """
+
+    def __init__(self, most: int = 4 * 2**20) -> None:
+        self._most, self._size = most, 0
+        self._known: OrderedDict[Path, tuple[bytes, M]] = OrderedDict()
+        self._lock = threading.Lock()
 
     def put(self, path: Path, data: bytes, model: M) -> None:
         """Remember what a file holds."""
-        if len(self._known) >= self._most:
-            self._known.clear()  # a cache: those in use come back
-        self._known[path] = data, model
+        with self._lock:
+            self._drop(path)
+            self._known[path] = data, model
+            self._size += len(data)
+            while self._size > self._most:
+                self._drop(next(iter(self._known)))
 
     def get(self, path: Path, data: bytes) -> M | None:
         """Give what these bytes of this file are, if that is known."""
-        known = self._known.get(path)
-        return known[1] if known is not None and known[0] == data else None
+        with self._lock:
+            known = self._known.get(path)
+            if known is None or known[0] != data:
+                return None
+            self._known.move_to_end(path)
+            return known[1]
+
+    def last(self, path: Path) -> M | None:
+        """Give what a file held when it was last read or written here, which may not be what it holds now."""
+        with self._lock:
+            known = self._known.get(path)
+            return None if known is None else known[1]
+
+    def forget(self, path: Path) -> None:
+        """Forget a file: it is gone, or can't be read."""
+        with self._lock:
+            self._drop(path)
+
+    def _drop(self, path: Path) -> None:
+        if (known := self._known.pop(path, None)) is not None:
+            self._size -= len(known[0])
 
 
 def read(
@@ -108,18 +136,28 @@ def read(
 
     Raises DamagedRecord, UnknownSchema; OSError if the store fails.
     """
+    if decoded is None:
+        data = _bytes(path, listed)
+        return None if data is None else decode(kind, data, path)
     try:
-        data = files.read(path, listed=listed)
+        data = _bytes(path, listed)
+        if data is None:
+            decoded.forget(path)
+            return None
+        if (known := decoded.get(path, data)) is not None:
+            return known
+        model = decode(kind, data, path)
+    except DamagedRecord:
+        decoded.forget(path)
+        raise
+    decoded.put(path, data, model)
+    return model
+
+
+def _bytes(path: Path, listed: bool) -> bytes | None:
+    try:
+        return files.read(path, listed=listed)
     except OSError as error:
         if error.errno in _NO_RECORD:
             raise DamagedRecord(f"{path}: can't be read: {error.strerror}") from error
         raise
-    if data is None:
-        return None
-    if decoded is None:
-        return decode(kind, data, path)
-    model = decoded.get(path, data)
-    if model is None:
-        model = decode(kind, data, path)
-        decoded.put(path, data, model)
-    return model

@@ -18,25 +18,24 @@ from pathlib import Path
 from simrun.base import ids
 from simrun.base.errors import Conflict, DamagedRecord, Gone, NotFound
 from simrun.model.record import RunRecord
-from simrun.model.report import AttemptEvidence, WorkerReport
 from simrun.model.workflow import Submission
 from simrun.store import codec
 from simrun.store import files as store_files
 from simrun.store.layout import RunDir, StoreLayout
+from simrun.store.traces import Traces
 from simrun.worker import files
-from simrun.worker.protocol import attempt_name, holder_name
 
 _TRIES = 5
 
 
-class RunStore:
+class RunStore(Traces):
     """The run store in a directory.
 
     `owner` is the (uid, gid) that pods run as; directories of runs are given to it when this process may (root).
     """
 
     def __init__(self, root: Path, *, owner: tuple[int, int] | None = None) -> None:
-        self.layout = StoreLayout(root)
+        super().__init__(StoreLayout(root))
         self._owner = owner if os.geteuid() == 0 else None
         self._locks: weakref.WeakValueDictionary[str, threading.Lock] = (
             weakref.WeakValueDictionary()
@@ -129,6 +128,7 @@ class RunStore:
         run = self.layout.run(run_id)
         for name in (run.record, run.root):
             store_files.remove_tree(name)
+        self._decoded.forget(run.record)
         self.unmark_live(run_id)
 
     @contextmanager
@@ -176,6 +176,14 @@ class RunStore:
             raise DamagedRecord(f"{path}: is the record of run {record.id!r}")
         return record
 
+    def remembered(self, run_id: str) -> RunRecord | None:
+        """Give the record of a run as this process last read or wrote it, without a look at the disk; None when it does not know it.
+
+        What is made from it is checked when it is written: `write_if_unchanged` compares with the disk.
+        """
+        record = self._decoded.last(self.layout.run(run_id).record)
+        return record if record is not None and record.id == run_id else None
+
     def exists(self, run_id: str) -> bool:
         """Whether a run exists now: by a listing, which no cache answers."""
         run = self.layout.run(run_id)
@@ -213,7 +221,7 @@ class RunStore:
                 now = self.read(before.id)
             except NotFound:
                 return None
-            if now != before.changed(workflow=None) or after.epoch < now.epoch:
+            if not _same(before, now) or after.epoch < now.epoch:
                 return None
             written = after.changed(revision=now.revision + 1, workflow=None)
             if _idle(now) and not _idle(written):
@@ -230,7 +238,7 @@ class RunStore:
 
     def _may_replace(self, seen: RunRecord) -> bool:
         """Whether this process leads and nobody wrote meanwhile: asked between the write of a record and its rename."""
-        return self.leads is not None and self.leads() and self.read(seen.id) == seen
+        return self.leads is not None and self.leads() and _same(seen, self.read(seen.id))
 
     # --- lists -------------------------------------------------------------------------------------------------------
 
@@ -267,83 +275,7 @@ class RunStore:
             if _idle(self.read(run_id)):
                 self.unmark_live(run_id)
 
-    # --- what pods and service leave in a run ------------------------------------------------------------------------
-
-    def reports(self, run_id: str, task: str) -> dict[str, WorkerReport]:
-        """Give the reports of a task by `<worker>-<attempt>`; one that can't be read is left out: not yet, or not ours."""
-        directory = self.layout.run(run_id).task(task).reports
-        found = {}
-        for name in files.listing(directory):
-            if name.endswith(".json"):
-                try:
-                    report = codec.read(WorkerReport, directory / name)
-                except DamagedRecord:
-                    continue
-                if report is not None:
-                    found[name.removesuffix(".json")] = report
-        return found
-
-    def evidence(self, run_id: str, task: str) -> list[AttemptEvidence]:
-        """Give what was kept of the attempts of a task, in the order of worker and attempt."""
-        directory = self.layout.run(run_id).task(task).attempts
-        found = []
-        for name in files.listing(directory):
-            try:
-                item = codec.read(AttemptEvidence, directory / name)
-            except DamagedRecord:
-                continue
-            if item is not None:
-                found.append(item)
-        return sorted(found, key=lambda item: (item.worker, item.attempt, item.created or 0.0))
-
-    def keep_evidence(
-        self,
-        run_id: str,
-        task: str,
-        evidence: AttemptEvidence,
-        merge: Callable[
-            [AttemptEvidence | None, AttemptEvidence], AttemptEvidence
-        ] = lambda _kept, now: now,
-    ) -> None:
-        """Keep what is known of an attempt; `merge` makes one of what was kept and what is known now, else the latter counts.
-
-        A number that was used twice is told apart by the pod: the second is kept under a name with its uid, unless the first was
-        only seen to run.
-        """
-        directory = self.layout.run(run_id).task(task).attempts
-        files.make_directory(directory)
-        path = directory / f"{attempt_name(evidence.worker, evidence.attempt)}.json"
-        there = self._kept_evidence(path)
-        if there and there.pod_uid and evidence.pod_uid not in ("", there.pod_uid):
-            if there.reason is None and there.leaving is None:
-                # The service died while it was being started, and nobody has heard of it since: it leaves nothing
-                files.replace(path, codec.encode(evidence))
-                return
-            holder = holder_name(evidence.worker, evidence.attempt, evidence.pod_uid)
-            path = directory / f"{holder}.json"
-            there = self._kept_evidence(path)
-        known = merge(there, evidence)
-        if known != there:
-            # What runs is told again after a power cut, or is gone with the machine; an end, or the word that a pod must
-            # leave, may never be told again
-            lasting = known.reason is not None or known.leaving is not None
-            files.replace(path, codec.encode(known), durable=lasting)
-
-    def _kept_evidence(self, path: Path) -> AttemptEvidence | None:
-        try:
-            return codec.read(AttemptEvidence, path)
-        except DamagedRecord:
-            return None
-
-    def recorded(self, run_id: str, task: str) -> set[str]:
-        """Give the attempts of a task whose observation was stored, as `<worker>-<attempt>`."""
-        names = files.listing(self.layout.run(run_id).task(task).recorded)
-        return {name.removesuffix(".json") for name in names}
-
-    def mark(self, directory: Path, name: str, data: bytes = b"") -> bool:
-        """Put a small file that is written once (dead/, memory/, recorded/); whether this call did."""
-        files.make_directory(directory)
-        return files.create(directory / name, data)
+    # --- owners ------------------------------------------------------------------------------------------------------
 
     def give(self, path: Path) -> None:
         """Give a path to the uid that the pods run as, where this process may."""
@@ -358,6 +290,11 @@ class RunStore:
             self.give(Path(directory))
             for name in names:
                 os.chown(Path(directory) / name, *self._owner, follow_symlinks=False)
+
+
+def _same(seen: RunRecord, now: RunRecord) -> bool:
+    """Whether a record is what is on disk; a workflow that it has at hand is no part of that."""
+    return seen is now or seen.changed(workflow=None) == now
 
 
 def _idle(record: RunRecord) -> bool:

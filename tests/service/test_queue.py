@@ -180,6 +180,14 @@ class QueueMachine(RuleBasedStateMachine):
         self.getters.pop(which % len(self.getters)).cancel()
         self.settle()
 
+    @precondition(lambda self: self.getters and not self.model.closed)
+    @rule(which=st.integers(0, 2), key=KEYS, priority=PRIORITIES)
+    def cancel_a_getter_that_is_to_be_woken(self, which: int, key: str, priority: Priority) -> None:
+        self.getters.pop(which % len(self.getters)).cancel()
+        self.queue.add(key, priority)
+        self.model.add(key, priority)
+        self.settle()
+
     @precondition(lambda self: self.model.processing)
     @rule(data=st.data(), failed=st.booleans())
     def finish(self, data: st.DataObject, failed: bool) -> None:

@@ -60,9 +60,7 @@ class FakeElection:
 
 def led(world: World, term: FakeTerm) -> World:
     """A service over the same store with a term of its own."""
-    made = make_world(world.store.layout.root, world.clock, world.backend)
-    made.controller._term = term
-    return made
+    return make_world(world.store.layout.root, world.clock, world.backend, term=term)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from typing import Any
 
 from simrun.aio.threads import Pool
 from simrun.backends.scripted import ScriptedBackend
+from simrun.base.term import UNLIMITED, Term
 from simrun.model.record import RunRecord, RunState
 from simrun.model.tasktype import TaskType
 from simrun.model.workflow import RunRequest, Submission, Workflow
@@ -126,7 +127,13 @@ class World:
         self.changed.set()
 
 
-def make_world(root: Path, clock: FakeClock, backend: ScriptedBackend | None = None) -> World:
+def make_world(
+    root: Path,
+    clock: FakeClock,
+    backend: ScriptedBackend | None = None,
+    *,
+    term: Term = UNLIMITED,
+) -> World:
     """Build the parts; a second one on the same root and backend is the service started again."""
     store, resources = RunStore(root), ResourceStore(root)
     store.open()
@@ -139,6 +146,7 @@ def make_world(root: Path, clock: FakeClock, backend: ScriptedBackend | None = N
         pool=pool,
         clock=clock,
         on_change=lambda record: world.note(record),  # noqa: PLW0108 - world is made below
+        term=term,
     )
     controller.resume = Submitter(store, resources, backend, pool, clock, write=controller.write)
     world = World(store, resources, backend, controller, clock, pool)
