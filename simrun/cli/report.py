@@ -16,7 +16,6 @@ from simrun.model.record import RunRecord, TaskState
 from simrun.model.report import AttemptEvidence, WorkerReport
 from simrun.model.workflow import Submission
 from simrun.store.runs import RunStore
-from simrun.worker.protocol import attempt_name
 
 SHOWN_OUTPUTS = 20
 """Paths printed one by one; a run with more shows those of its last tasks."""
@@ -76,19 +75,28 @@ class Output:
 
 
 def attempts_of(store: RunStore, run_id: str, task: str) -> list[AttemptUse]:
-    """Give the attempts of a task in the order of worker and attempt (blocking)."""
-    evidence = {
-        attempt_name(item.worker, item.attempt): item for item in store.evidence(run_id, task)
-    }
-    reports = store.reports(run_id, task)
+    """Give the attempts of a task in the order of worker and attempt (blocking).
+
+    Each pod of a number that had several is one of its own: the first of them vanished before anybody counted it as an attempt.
+    """
+    seen = store.evidence(run_id, task)
     uses = []
-    for name in {*evidence, *reports}:
-        report, seen = reports.get(name), evidence.get(name)
-        if report is not None:
-            uses.append(_of_report(report, seen))
-        elif seen is not None:
-            uses.append(_of_evidence(seen))
-    return sorted(uses, key=lambda use: (len(use.worker), use.worker, use.attempt))
+    for _, report in sorted(store.reports(run_id, task).items()):
+        same = next((item for item in seen if _is_of(report, item)), None)
+        uses.append(_of_report(report, same))
+        if same is not None:
+            seen.remove(same)
+    uses += [_of_evidence(item) for item in seen]
+    return sorted(
+        uses, key=lambda use: (len(use.worker), use.worker, use.attempt, use.started or 0.0)
+    )
+
+
+def _is_of(report: WorkerReport, seen: AttemptEvidence) -> bool:
+    """Whether a report and what was seen are of one pod; one that names none may be of any."""
+    return (seen.worker, seen.attempt) == (report.worker, report.attempt) and (
+        seen.pod_uid == report.pod_uid or "" in (seen.pod_uid, report.pod_uid)
+    )
 
 
 def task_use(task: str, state: str, attempts: Sequence[AttemptUse]) -> TaskUse:

@@ -100,3 +100,27 @@ def test_of_many_outputs_those_that_nothing_reads_are_shown() -> None:
     text = report.outputs_text(found, submission, Path("/r"))
 
     assert text.splitlines() == ["OUTPUT  PATH", "last.o  /r/last", "and 30 more below /r/tasks"]
+
+
+def test_every_pod_of_one_number_is_told_with_the_report_that_is_its_own(runs: Runs) -> None:
+    record = runs.add()
+    runs.evidence(
+        "01run", "sweep", "sweep-w0", reason="lost", pod_uid="first-pod", created=1.0, started=2.0
+    )
+    runs.evidence(
+        "01run",
+        "sweep",
+        "sweep-w0",
+        pod_uid="second-pod",
+        created=9.0,
+        started=10.0,
+        memory=64 * MIB,
+    )
+    runs.report("01run", "sweep", "sweep-w0", pod_uid="second-pod", started=11.0, ended=21.0)
+
+    lost, done = report.attempts_of(runs.store, "01run", "sweep")
+
+    assert [(use.attempt, use.reason) for use in (lost, done)] == [(0, "lost"), (0, "completed")]
+    assert (done.started, done.peak_memory, lost.peak_memory) == (11.0, 85 * MIB, None)
+    use = report.usage(runs.store, record)[0]
+    assert (use.workers, use.attempts, use.retries, use.measured) == (1, 2, 1, 1)
