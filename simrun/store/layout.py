@@ -43,6 +43,30 @@ class RunDir:
 
 
 @dataclass(frozen=True, slots=True)
+class PlanDir:
+    """The directory of one launch plan. No version is called `active` (see model.launchplan)."""
+
+    root: Path
+
+    @property
+    def active(self) -> Path:
+        """active.json: the only word on which version is active."""
+        return self.root / "active.json"
+
+    def version(self, version: str) -> Path:
+        """Give <version>.json: the version exists when this does."""
+        return self.root / f"{version}.json"
+
+    def files(self, version: str) -> Path:
+        """Give the directory of the local files that came with a version."""
+        return self.root / f"{version}.files"
+
+    def tombstone(self, version: str) -> Path:
+        """Give the file that says that a version was deleted."""
+        return self.root / f"{version}.deleted"
+
+
+@dataclass(frozen=True, slots=True)
 class StoreLayout:
     """The top of a run store."""
 
@@ -69,6 +93,21 @@ class StoreLayout:
         return self.root / "snapshots"
 
     @property
+    def snapshots_made(self) -> Path:
+        """snapshots-made.lock: held while a snapshot is given its name."""
+        return self.root / "snapshots-made.lock"
+
+    @property
+    def snapshots_used(self) -> Path:
+        """snapshots-used.lock: held, shared, while a run that may use one is made; alone while one is deleted."""
+        return self.root / "snapshots-used.lock"
+
+    @property
+    def uploads(self) -> Path:
+        """.uploads/<temporary name>/: what requests bring, until it has its place."""
+        return self.root / ".uploads"
+
+    @property
     def resources(self) -> Path:
         """resources/<type>/<key>.json."""
         return self.root / "resources"
@@ -78,9 +117,13 @@ class StoreLayout:
         """launch-plans/<group>/<name>/."""
         return self.root / "launch-plans"
 
+    def launch_plan(self, group_dir: str, name: str) -> PlanDir:
+        """Give the directory of a launch plan; a group stands there as its label value."""
+        return PlanDir(self.launch_plans / group_dir / name)
+
     @property
     def scheduler(self) -> Path:
-        """scheduler/snapshot.json and scheduler/catchup/."""
+        """scheduler/snapshot.json, scheduler/catchup/, scheduler/pauses/."""
         return self.root / "scheduler"
 
     @property

@@ -27,7 +27,7 @@ def sweep(layout: StoreLayout, runs: Iterable[str], *, left_s: float = LEFT_S) -
 
     Raises OSError when the store cannot be written.
     """
-    now = _time_of_server(layout.root)
+    now = time_of_server(layout.root)
     count = sum(_sweep(directory, now - left_s) for directory in _top(layout))
     for run in runs:
         count += sum(_sweep(directory, now - left_s) for directory in _of_run(layout.run(run)))
@@ -36,7 +36,7 @@ def sweep(layout: StoreLayout, runs: Iterable[str], *, left_s: float = LEFT_S) -
     return count
 
 
-def _time_of_server(root: Path) -> float:
+def time_of_server(root: Path) -> float:
     """Give the time of the clock that the ages of files in a store are told by."""
     probe = files.temporary_name(root)
     files.write_synced(probe, b"", durable=False)

@@ -1,0 +1,333 @@
+"""SnapshotStore: read-only data sets that runs use, made whole or not at all and never changed (layout in simrun.model.snapshot).
+
+A snapshot is made under a temporary name and renamed once its files, their list and, last of all, its header are on disk. So what has
+a name is whole; what has a temporary one belongs to a process that holds a lock in it, or to none and is swept. All methods block.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from simrun.base.errors import Conflict, DamagedRecord, InvalidInput, NotFound
+from simrun.model.snapshot import (
+    OWN_DIRECTORY,
+    Entry,
+    Snapshot,
+    check_name,
+    digest_of,
+    entry_of,
+    name_for,
+    name_problem,
+)
+from simrun.store import codec, flocks, tars
+from simrun.store.intake import CHUNK, Intake, SnapshotLimits, is_own
+from simrun.store.layout import StoreLayout
+from simrun.store.sources import Step, content, hashed, look_through
+from simrun.store.sweep import time_of_server
+from simrun.worker import files, trees
+
+log = logging.getLogger(__name__)
+
+HEADER, FILES = "snapshot.json", "files.jsonl"
+_TAKEN = frozenset({errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR})
+LEFT_S = 3600.0
+"""Age from which a half-made snapshot without a lock is nobody's any more."""
+PATIENCE_S = 10.0
+"""How long a deletion waits for submissions that name snapshots, and these for it."""
+_BUSY = "snapshots are being made, used or deleted all the time; try again"
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """Whom a new snapshot belongs to, and what it is to be called. `digest`: what its content must have, where that is known."""
+
+    group: str
+    created: float
+    owner: str = ""
+    name: str | None = None
+    digest: str | None = None
+
+
+class SnapshotStore:
+    """The snapshots of a run store."""
+
+    def __init__(self, layout: StoreLayout, limits: SnapshotLimits | None = None) -> None:
+        self.layout = layout
+        self.limits = limits or SnapshotLimits()
+        self._top = layout.snapshots
+
+    # --- making ------------------------------------------------------------------------------------------------------
+
+    def create(
+        self, source: Path, making: Making, step: Step = lambda _count: None
+    ) -> tuple[Snapshot, bool]:
+        """Make a snapshot of a directory or a file; it, and whether it is new.
+
+        The same content in the same group is the same snapshot, whatever name is asked for. Raises NotFound, InvalidInput with
+        everything that can't go in, Conflict for a name that is taken.
+        """
+        self.check(making)
+        found = look_through(source, self.limits, leave_out=self.layout.root)
+        size = len(found.files), found.bytes
+        if any((item.files, item.bytes) == size for item in self.all({making.group})):
+            # Probably the same again: reading it is cheaper than writing it
+            there = self.find(making.group, digest_of(hashed(found, step)))
+            if there is not None:
+                return there, False
+        with self._making() as (intake, put_in_place):
+            for path in found.empty:
+                intake.add_directory(path)
+            for file in found.files:
+                intake.add_file(file.path, content(file, step), executable=file.executable)
+            return put_in_place(making, found.title)
+
+    def check(self, making: Making) -> None:
+        """Refuse at once what would be refused at the end: a bad name (InvalidInput), one of somebody else (Conflict)."""
+        name = making.name
+        if name is None or check_name(name) not in files.listing(self._top):
+            return
+        if self.by_hand(name) or self.get(name).group != making.group:
+            raise _somebodys(name)
+
+    def create_from_tar(self, archive: Path, making: Making, title: str) -> tuple[Snapshot, bool]:
+        """Make a snapshot of what is in a tar archive; else as `create`."""
+        self.check(making)
+        with open(archive, "rb") as file, self._making() as (intake, put_in_place):
+            for member, read in tars.members(file):
+                if member.path in ("", ".") and member.is_directory:
+                    continue  # the directory itself
+                if is_own(member.path):
+                    continue
+                if member.is_directory:
+                    intake.add_directory(member.path)
+                else:
+                    intake.add_file(
+                        member.path, iter(partial(read, CHUNK), b""), executable=member.executable
+                    )
+            return put_in_place(making, title)
+
+    @contextmanager
+    def _making(self) -> Iterator[tuple[Intake, Callable[[Making, str], tuple[Snapshot, bool]]]]:
+        """Give a place to fill, and what makes a snapshot of it; whatever is not a snapshot in the end goes."""
+        files.make_directory(self._top)
+        place = files.temporary_name(self._top)
+        os.mkdir(place, 0o700)
+        try:
+            own = place / OWN_DIRECTORY
+            os.mkdir(own, 0o700)
+            fd = os.open(own / FILES, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            with open(fd, "wb") as listing:
+                flocks.try_lock(fd, flocks.ALONE)
+                intake = Intake(place, self.limits)
+
+                def put_in_place(making: Making, title: str) -> tuple[Snapshot, bool]:
+                    entries = intake.entries()
+                    listing.writelines(entry.line() for entry in entries)
+                    listing.flush()
+                    return self._put_in_place(place, entries, making, title)
+
+                yield intake, put_in_place
+        finally:
+            _remove(place)  # under its own name it is not here any more
+
+    def _put_in_place(
+        self, place: Path, entries: list[Entry], making: Making, title: str
+    ) -> tuple[Snapshot, bool]:
+        digest = digest_of(entries)
+        if making.digest not in (None, digest):
+            text = f"is not what arrived: that is {digest}"
+            raise InvalidInput.one("digest", text, value=making.digest, remedy="send it again")
+        plain = [entry for entry in entries if not entry.is_directory]
+        if not plain:
+            raise InvalidInput.one("", "there is no file in it", remedy="give it something to hold")
+        trees.sync(place)
+        with self._held(self.layout.snapshots_made, flocks.ALONE):
+            if (there := self.find(making.group, digest)) is not None:
+                return there, False
+            made = Snapshot(
+                name=making.name or name_for(title, making.group, digest),
+                group=making.group,
+                owner=making.owner,
+                digest=digest,
+                files=len(plain),
+                bytes=sum(entry.size for entry in plain),
+                created=making.created,
+            )
+            # A rename would take the place of an empty directory
+            if made.name in files.listing(self._top):
+                raise self._taken(made)
+            files.create(place / OWN_DIRECTORY / HEADER, codec.encode(made))
+            _make_read_only(place)
+            try:
+                os.rename(place, self._top / made.name)
+            except OSError as error:
+                if error.errno in _TAKEN:
+                    raise self._taken(made) from error
+                if os.path.lexists(place):
+                    raise
+                # The reply was lost, and the file server did it
+            files.sync_directory(self._top)
+        return made, True
+
+    def _taken(self, wanted: Snapshot) -> Conflict:
+        try:
+            there = self.get(wanted.name, {wanted.group})
+        except (NotFound, DamagedRecord):
+            return _somebodys(wanted.name)
+        return Conflict(
+            f"snapshot {wanted.name!r} has other content ({there.digest[:19]}…, not {wanted.digest[:19]}…); "
+            "choose another name, or delete it first"
+        )
+
+    # --- looking -----------------------------------------------------------------------------------------------------
+
+    def all(self, groups: Collection[str] | None = None) -> list[Snapshot]:
+        """Give the snapshots, of these groups or of all, by name. One whose header can't be read is left out."""
+        found = []
+        for name in sorted(files.listing(self._top)):
+            with suppress(NotFound, DamagedRecord):
+                found.append(self.get(name, groups))
+        return found
+
+    def get(self, name: str, groups: Collection[str] | None = None) -> Snapshot:
+        """Give a snapshot. Raises NotFound, also for one of a group that is not asked for; DamagedRecord."""
+        remedy = "`simrun snapshot list` shows what there is"
+        if name_problem(name):
+            raise NotFound(f"no snapshot {name!r}; {remedy}")
+        path = self._own(name) / HEADER
+        header = codec.read(Snapshot, path)
+        if header is None and self.by_hand(name):
+            raise NotFound(
+                f"{name!r} was put into the store by hand, and is no snapshot that simrun made"
+            )
+        if header is None or (groups is not None and header.group not in groups):
+            raise NotFound(f"no snapshot {name!r}; {remedy}")
+        if header.name != name:
+            raise DamagedRecord(f"{path}: is the header of snapshot {header.name!r}")
+        return header
+
+    def by_hand(self, name: str) -> bool:
+        """Whether a directory of this name was put into the store by hand: it has no group, so everybody may read it."""
+        place = self._top / name
+        return (
+            name_problem(name) is None
+            and name in files.listing(self._top)
+            and os.path.isdir(place)
+            and not os.path.islink(place)
+            and OWN_DIRECTORY not in files.listing(place)
+        )
+
+    def find(self, group: str, digest: str) -> Snapshot | None:
+        """Give the snapshot of a group that has a content; None when there is none."""
+        return next((item for item in self.all({group}) if item.digest == digest), None)
+
+    def entries(self, name: str) -> Iterator[Entry]:
+        """Yield what a snapshot holds, in order. Raises DamagedRecord for a list that can't be read."""
+        path = self._own(name) / FILES
+        try:
+            with open(path, "rb") as lines:
+                for line in lines:
+                    yield entry_of(line)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DamagedRecord(f"{path}: can't be read: {error}") from error
+
+    def path(self, name: str) -> Path:
+        """Give the directory of a snapshot."""
+        return self._top / name
+
+    # --- using and deleting ------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep snapshots from being deleted, while a run that may name them comes into being."""
+        with self._held(self.layout.snapshots_used, flocks.SHARED):
+            yield
+
+    def delete(self, name: str, users: Callable[[], list[str]]) -> Snapshot:
+        """Delete a snapshot; what it was. `users` gives the ids of live runs that use it.
+
+        Raises NotFound; Conflict while a run uses it, or while runs are submitted all the time.
+        """
+        with self._held(self.layout.snapshots_used, flocks.ALONE):
+            header = self.get(name)
+            if runs := users():
+                shown = ", ".join(runs[:5]) + (f" and {len(runs) - 5} more" if runs[5:] else "")
+                raise Conflict(
+                    f"snapshot {name!r} is used by {shown}; wait for the end of what uses it, or cancel it"
+                )
+            place = files.temporary_name(self._top)
+            os.rename(self.path(name), place)
+            files.sync_directory(self._top)
+        _remove(place)
+        return header
+
+    def sweep(self, *, left_s: float = LEFT_S) -> int:
+        """Remove what was left half-made or half-deleted by processes that have ended; how many."""
+        if not self._top.is_dir():
+            return 0
+        before = time_of_server(self.layout.root) - left_s
+        places = [
+            place
+            for place in self._top.glob(f"{files.TEMPORARY_PREFIX}*")
+            if place.is_dir() and not place.is_symlink()
+        ]
+        count = 0
+        for place in places:
+            if _is_left(place, before):
+                _remove(place)
+                count += 1
+        if count:
+            log.info("removed %d half-made snapshots that were left", count)
+        return count
+
+    def _own(self, name: str) -> Path:
+        return self._top / name / OWN_DIRECTORY
+
+    def _held(self, lock: Path, how: int) -> AbstractContextManager[None]:
+        return flocks.held(lock, how, patience_s=PATIENCE_S, busy=_BUSY)
+
+
+def _somebodys(name: str) -> Conflict:
+    return Conflict(f"the name {name!r} is taken; choose another")
+
+
+def _make_read_only(place: Path) -> None:
+    """Take away everybody's right to write; the files have none already."""
+    own = place / OWN_DIRECTORY
+    for name in (HEADER, FILES):
+        os.chmod(own / name, 0o444)
+    for directory, _, _ in os.walk(place, topdown=False):
+        os.chmod(directory, 0o555)
+    files.sync_directory(place)
+
+
+def _is_left(place: Path, before: float) -> bool:
+    """Whether nobody makes or deletes a snapshot any more: its lock is free, and its directory is older than `before`."""
+    own = place / OWN_DIRECTORY
+    try:
+        fd = os.open(own / FILES, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        fd = None  # hardly begun, or half-deleted
+    try:
+        if fd is not None and not flocks.try_lock(fd, flocks.ALONE):
+            return False
+        return os.lstat(place).st_mtime <= before
+    except FileNotFoundError:
+        return False  # somebody else removes it
+    finally:
+        if fd is not None:
+            os.close(fd)
+
+
+def _remove(place: Path) -> None:
+    for _ in range(5):
+        with suppress(FileNotFoundError):  # a sweeper was quicker, somewhere in it
+            trees.remove(place)
+            return
