@@ -175,3 +175,20 @@ async def test_a_node_is_reserved_for_one_run_and_released_only_by_it(place: Pla
 
 
 PROTOCOL = [value for name, value in list(globals().items()) if name.startswith("test_")]
+
+
+async def test_queues_tell_what_is_in_use_while_a_worker_runs(place: Place) -> None:
+    name = await place.submit()
+    await place.when(name, running)
+
+    async with asyncio.timeout(place.seconds):
+        while True:  # a cluster counts a moment later
+            (queue,) = await place.backend.queues()
+            if queue.admitted and queue.resources["cpu"].used > 0:
+                break
+            await asyncio.sleep(0.05)
+
+    assert queue.name
+    assert queue.active
+    given = queue.resources["cpu"].given
+    assert given is None or given >= queue.resources["cpu"].used
