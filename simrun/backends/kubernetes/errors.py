@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from simrun.base.errors import BackendError, BackendUnavailable, SimrunError
@@ -124,8 +125,14 @@ _BY_STATUS: Mapping[int, type[ApiError]] = {
 }
 
 
-def error_of(what: str, status: int, body: bytes, after: str | None = None) -> ApiError:
-    """Make the error of an answer that is no success. `what`: the request in words; `after`: the Retry-After header."""
+def error_of(
+    what: str, status: int, body: bytes, after: str | None = None, sent: str | None = None
+) -> ApiError:
+    """Make the error of an answer that is no success.
+
+    `what`: the request in words; `after`, `sent`: the headers Retry-After and Date.
+    """
+    after = _until(after, sent)
     try:
         document = json.loads(body)
     except ValueError:
@@ -170,8 +177,17 @@ def _foreign_error(what: str, status: int, body: bytes, after: str | None) -> Ap
     return Nonsense(message, status=status)
 
 
+def _until(after: str | None, sent: str | None) -> str | None:
+    """Give Retry-After in seconds where it is a date, as proxies may write it: from the date of the answer, on the clock that wrote both."""
+    try:
+        until, since = parsedate_to_datetime(after or ""), parsedate_to_datetime(sent or "")
+        return str((until - since).total_seconds())
+    except (ValueError, TypeError):  # no date, or one that leaves open in which zone
+        return after
+
+
 def _seconds(value: object) -> float | None:
-    """Retry-After in seconds; its form as a date isn't used by API servers and reads as nothing."""
+    """Retry-After in seconds; None for what can't be meant."""
     if isinstance(value, int | float | str):
         try:
             number = float(value)

@@ -20,6 +20,7 @@ import aiohttp
 from simrun.aio.threads import Pool
 from simrun.backends.kubernetes import errors
 from simrun.backends.kubernetes.access import Access, load_access
+from simrun.backends.kubernetes.connections import client, describe, error_of, hang_up
 from simrun.backends.kubernetes.errors import JsonObject
 from simrun.base.errors import BackendError
 
@@ -30,6 +31,8 @@ CALL_S = 60.0
 CALL_SILENCE_S = 20.0
 """Limit of the silence within a call: whoever asks how a run is over a connection that died unnoticed shall ask again soon."""
 CONNECT_S = 5.0
+PATIENCE_S = 10.0
+"""For as long a call that the server turns away is made again when the server says it may be; whoever made it is told after that."""
 _CONNECTIONS = 32
 FRESH_S = 300.0
 """Age at which a token is read again. Those of pods live an hour and are renewed after 48 minutes."""
@@ -46,15 +49,22 @@ Query = Mapping[str, str]
 class KubeSession:
     """Connections to one API server. Use as a context manager; makes no requests by itself."""
 
-    def __init__(self, access: Access, reload: Callable[[], Access] | None = None) -> None:
+    def __init__(
+        self,
+        access: Access,
+        reload: Callable[[], Access] | None = None,
+        *,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
         self._access = access
+        self._patience_s = patience_s
         self._reload = reload
         self._loaded_at = asyncio.get_running_loop().time()
         self._renewing = asyncio.Lock()
         self._pool = Pool("kubernetes-access", 1)
-        self._calls = _client(access, connections=_CONNECTIONS)
+        self._calls = client(access, connections=_CONNECTIONS)
         # A watch holds its connection for minutes: in a pool of its own it never makes a call wait
-        self._streams = _client(access, connections=0)
+        self._streams = client(access, connections=0)
         self._retired: list[aiohttp.ClientSession] = []
 
     @classmethod
@@ -85,8 +95,8 @@ class KubeSession:
     async def close(self) -> None:
         """Close all connections; requests under way fail."""
         self._pool.close()
-        for client in (self._calls, self._streams, *self._retired):
-            await client.close()
+        for one in (self._calls, self._streams, *self._retired):
+            await one.close()
         await asyncio.sleep(0)  # streams that were hung up are closed in the loop's next turn
 
     async def get(self, path: str, query: Query | None = None, accept: str = JSON) -> JsonObject:
@@ -134,13 +144,35 @@ class KubeSession:
         content_type: str = JSON,
         accept: str = JSON,
     ) -> JsonObject:
-        """Make one request and give the document that it answers with; raises an ApiError otherwise."""
-        what = f"{method} {path}"
+        """Make one request and give the document that it answers with; raises an ApiError otherwise.
+
+        One that an overloaded server refuses and wants to see again in a while is made again then.
+        """
         headers = {"Accept": accept}
         data = None
         if body is not None:
             data = json.dumps(body).encode()
             headers["Content-Type"] = content_type
+        left = self._patience_s
+        while True:
+            try:
+                return await self._call_once(method, path, query, data, headers)
+            except errors.Unavailable as error:
+                wait = error.after
+                if wait is None or wait > left:
+                    raise
+            left -= wait + 0.1  # no server is asked without end, though it says 0
+            await asyncio.sleep(wait)
+
+    async def _call_once(
+        self,
+        method: str,
+        path: str,
+        query: Query | None,
+        data: bytes | None,
+        headers: dict[str, str],
+    ) -> JsonObject:
+        what = f"{method} {path}"
         try:
             async with await self._send(
                 False,
@@ -155,10 +187,9 @@ class KubeSession:
             ) as response:
                 raw = await response.read()
                 if response.status >= 300:
-                    after = response.headers.get("Retry-After")
-                    raise errors.error_of(what, response.status, raw, after)
+                    raise error_of(what, response, raw)
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
-            raise errors.Unreachable(f"{what}: {_describe(error)}") from error
+            raise errors.Unreachable(f"{what}: {describe(error)}") from error
         try:
             document = json.loads(raw)
         except ValueError:
@@ -192,17 +223,15 @@ class KubeSession:
                 True, "GET", path, headers, params=query, timeout=timeout
             ) as response:
                 if response.status >= 300:
-                    raw = await response.read()
-                    after = response.headers.get("Retry-After")
-                    raise errors.error_of(what, response.status, raw, after)
+                    raise error_of(what, response, await response.read())
                 on_open()
                 try:
                     async for chunk in response.content.iter_any():
                         yield chunk
                 finally:
-                    _hang_up(response)
+                    hang_up(response)
         except (aiohttp.ClientError, OSError) as error:
-            raise errors.Unreachable(f"{what}: {_describe(error)}") from error
+            raise errors.Unreachable(f"{what}: {describe(error)}") from error
 
     async def _send(
         self,
@@ -236,8 +265,8 @@ class KubeSession:
         access = self._access
         if access.authorization is not None:
             headers = {**headers, "Authorization": access.authorization}
-        client = self._streams if stream else self._calls
-        return await client.request(
+        connections = self._streams if stream else self._calls
+        return await connections.request(
             method,
             access.server + path,
             headers=headers,
@@ -271,26 +300,5 @@ class KubeSession:
         self._access = replace(found, server=self._access.server)
         # Not closed: what is under way on them may come to its end
         self._retired += [self._calls, self._streams]
-        self._calls = _client(found, connections=_CONNECTIONS)
-        self._streams = _client(found, connections=0)
-
-
-def _client(access: Access, connections: int) -> aiohttp.ClientSession:
-    """A pool of connections; 0 for any number of them."""
-    tls = access.tls if access.tls is not None else True
-    connector = aiohttp.TCPConnector(limit=connections, ssl=tls)
-    # No cookies, and above no redirects: the API uses neither, and both could carry a token elsewhere. The environment's
-    # proxy was looked up with the access; aiohttp's own way would read ~/.netrc on the event loop at each request
-    return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
-
-
-def _hang_up(response: aiohttp.ClientResponse) -> None:
-    """Drop the connection of a stream that is left early: a goodbye by TLS waits for a peer that may be dead."""
-    connection = response.connection
-    if connection is not None and connection.transport is not None:
-        connection.transport.abort()
-
-
-def _describe(error: BaseException) -> str:
-    """Say what failed; timeouts of aiohttp have no text of their own."""
-    return str(error) or type(error).__name__
+        self._calls = client(found, connections=_CONNECTIONS)
+        self._streams = client(found, connections=0)

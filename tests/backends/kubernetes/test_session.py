@@ -87,24 +87,66 @@ async def test_what_may_be_asked_again_is_told_from_what_may_not(
     [
         ({"Retry-After": "7"}, {}, 7.0),
         ({}, {"retryAfterSeconds": 3}, 3.0),
-        ({"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}, {}, None),
+        (
+            {
+                "Date": "Wed, 21 Oct 2026 07:27:50 GMT",
+                "Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT",
+            },
+            {},
+            10.0,
+        ),
+        ({"Retry-After": "tomorrow"}, {}, None),
         ({"Retry-After": "-5"}, {}, None),
         ({"Retry-After": "99999999"}, {}, None),
     ],
 )
 async def test_when_to_come_back_is_read(
     server: FakeApi,
-    kube: KubeSession,
     headers: dict[str, str],
     details: dict[str, Any],
     after: float | None,
 ) -> None:
     server.fail(429, refusal(429, "TooManyRequests", **details), headers=headers)
 
-    with pytest.raises(errors.TooManyRequests) as raised:
-        await kube.get(MAPS)
+    async with KubeSession(Access(server=server.url), patience_s=0) as kube:
+        with pytest.raises(errors.TooManyRequests) as raised:
+            await kube.get(MAPS)
 
     assert raised.value.after == after
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_a_call_that_is_turned_away_is_made_again_when_the_server_says(
+    server: FakeApi, kube: KubeSession, status: int
+) -> None:
+    server.fail(status, "slow down", times=2, headers={"Retry-After": "0"})
+    begun = len(server.requests)
+
+    made = await kube.create(MAPS, {"metadata": {"name": "a"}})
+
+    assert made["metadata"]["name"] == "a"
+    assert len(server.requests) - begun == 3
+
+
+async def test_a_server_that_turns_away_for_ever_is_told_in_the_end(server: FakeApi) -> None:
+    server.fail(429, "slow down", times=1000, headers={"Retry-After": "0"})
+
+    async with KubeSession(Access(server=server.url), patience_s=1) as kube:
+        with pytest.raises(errors.TooManyRequests):
+            await kube.get(MAPS)
+
+    assert len(server.requests) <= 12
+
+
+async def test_a_call_is_not_made_again_where_nobody_says_when(
+    server: FakeApi, kube: KubeSession
+) -> None:
+    server.fail(503, "away")
+
+    with pytest.raises(errors.ServerFailure):
+        await kube.get(MAPS)
+
+    assert len(server.requests) == 1
 
 
 async def test_a_server_that_is_not_there_is_unreachable() -> None:
