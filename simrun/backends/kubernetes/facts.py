@@ -36,7 +36,10 @@ class WorkflowFact:
     uid: str
     version: str
     run: str
+    phase: str = ""
     completed: bool = False
+    deleting: bool = False
+    """Its deletion was asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +115,9 @@ def workflow_fact(obj: JsonObject) -> WorkflowFact:
         uid=metadata.get("uid", ""),
         version=str(metadata.get("resourceVersion", "")),
         run=marks.get(labels.RUN, ""),
+        phase=marks.get(labels.ARGO_PHASE, ""),
         completed=marks.get(labels.ARGO_COMPLETED) == "true",
+        deleting="deletionTimestamp" in metadata,
     )
 
 

@@ -1,8 +1,9 @@
 """Whole workflows, read as seldom as it does: a workflow of a thousand attempts weighs a megabyte, and Argo writes it at every turn.
 
 What changes from moment to moment is the pods, and their table knows it. The workflow is read again only when the pods leave something open:
-an attempt that Argo has not ended stands without a living pod, or a pod without its attempt; and then at most once in two seconds. Its
-completion is read at once. All this holds while the watches are alive; else every look is a read.
+an attempt that Argo has not ended stands without a living pod, or a pod without its attempt; and then at most once in two seconds. Where they
+leave nothing open, what Argo wrote meanwhile is read at most once in ten: it may be of a task that never got a pod. Its completion is read at once. All
+this holds while the watches are alive; else every look is a read.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from simrun.backends.kubernetes.session import KubeSession
 from simrun.backends.kubernetes.tables import WorkflowTable
 
 READ_S = 2.0
+SETTLED_S = 10.0
+"""As READ_S, for a workflow of whose open attempts all have a pod that lives."""
 _KEPT = frozenset(
     {
         "children",
@@ -58,12 +61,15 @@ class WorkflowReader:
         table: WorkflowTable,
         look_again: Callable[[str], None],
         every_s: float = READ_S,
+        *,
+        settled_s: float = SETTLED_S,
     ) -> None:
         self._kube = kube
         self._path = path
         self._table = table
         self._look_again = look_again
         self._every_s = every_s
+        self._settled_s = settled_s
         self._reads: dict[str, _Read] = {}
         self._alarms: dict[str, asyncio.TimerHandle] = {}
         self.count = 0
@@ -78,14 +84,23 @@ class WorkflowReader:
         if kept is not None and fact is not None and pods is not None and kept.uid == fact.uid:
             if kept.version == fact.version:
                 return kept.workflow
-            if not fact.completed:
-                if _decided(kept.workflow, pods):
-                    return kept.workflow
-                wait = kept.at + self._every_s - _now()
-                if wait > 0:
-                    self._wake(fact, wait)
-                    return kept.workflow
+            if not fact.completed and (wait := self._wait(kept, pods)) > 0:
+                self._wake(fact, wait)
+                return kept.workflow
         return await self._fresh(name)
+
+    def moved(self, fact: WorkflowFact, pods: Iterable[PodFact]) -> None:
+        """Take that Argo wrote a workflow, and have the run looked at: at once where its pods leave something open, else in a while."""
+        kept = self._reads.get(fact.name)
+        settled = kept is not None and kept.uid == fact.uid and _decided(kept.workflow, pods)
+        if kept is None or not settled:
+            self._look_again(fact.run)
+        else:
+            self._wake(fact, max(0.0, kept.at + self._settled_s - _now()))
+
+    def _wait(self, kept: _Read, pods: Iterable[PodFact]) -> float:
+        every = self._settled_s if _decided(kept.workflow, pods) else self._every_s
+        return kept.at + every - _now()
 
     async def _fresh(self, name: str) -> JsonObject | None:
         begun = _now()
@@ -113,10 +128,14 @@ class WorkflowReader:
 
     def _wake(self, fact: WorkflowFact, wait: float) -> None:
         """Have the run looked at once a read is due."""
-        if fact.name not in self._alarms:
-            self._alarms[fact.name] = asyncio.get_running_loop().call_later(
-                wait, self._ring, fact.name, fact.run
-            )
+        alarm = self._alarms.get(fact.name)
+        if alarm is not None:
+            if alarm.when() <= _now() + wait:
+                return
+            alarm.cancel()
+        self._alarms[fact.name] = asyncio.get_running_loop().call_later(
+            wait, self._ring, fact.name, fact.run
+        )
 
     def _ring(self, name: str, run: str) -> None:
         self._alarms.pop(name, None)

@@ -47,10 +47,19 @@ class Hints(AsyncIterator[str]):
 
 
 class WorkflowTable:
-    """The workflows of simrun that exist, by name. Every change of one is significant: Argo writes only what it did."""
+    """The workflows of simrun that exist, by name.
 
-    def __init__(self, notify: Callable[[str], None]) -> None:
+    What their metadata say is significant: phase, completion, deletion. That Argo wrote one for another reason is `minor`; it
+    depends on what the pods say whether that is worth a look.
+    """
+
+    def __init__(
+        self,
+        notify: Callable[[str], None],
+        minor: Callable[[WorkflowFact], None] = lambda _fact: None,
+    ) -> None:
         self._notify = notify
+        self._minor = minor
         self._facts: dict[str, WorkflowFact] = {}
         self.synced = False
         """Whether a whole list was seen: before it, absence means nothing."""
@@ -91,8 +100,13 @@ class WorkflowTable:
         return len(self._facts)
 
     def _take(self, fact: WorkflowFact) -> None:
-        if self._facts.get(fact.name) != fact:
-            self._facts[fact.name] = fact
+        old = self._facts.get(fact.name)
+        if old == fact:
+            return
+        self._facts[fact.name] = fact
+        if old is not None and replace(old, version=fact.version) == fact:
+            self._minor(fact)
+        else:
             self._notify(fact.run)
 
 

@@ -18,7 +18,7 @@ from simrun.backends.base import BackendStatus
 from simrun.backends.kubernetes import errors
 from simrun.backends.kubernetes.attempts import Surroundings
 from simrun.backends.kubernetes.backoff import Timing
-from simrun.backends.kubernetes.facts import PodFact
+from simrun.backends.kubernetes.facts import PodFact, WorkflowFact
 from simrun.backends.kubernetes.listing import list_all
 from simrun.backends.kubernetes.reading import READ_S, WorkflowReader
 from simrun.backends.kubernetes.reflector import Reflector, ReflectorStatistics, Resource
@@ -70,7 +70,7 @@ class Watches:
         self._timing = timing
         self._sweep_s = sweep_s
         self.listeners: set[Hints] = set()
-        self.workflows = WorkflowTable(self._notify)
+        self.workflows = WorkflowTable(self._notify, self._moved)
         self.pods = PodTable(self._notify)
         self._workloads = WorkloadTable()
         workflows, pods = workflows_path(config.namespace), pods_path(config.namespace)
@@ -191,6 +191,13 @@ class Watches:
         if run:
             for hints in self.listeners:
                 hints.add(run)
+
+    def _moved(self, fact: WorkflowFact) -> None:
+        """Take that Argo wrote a workflow whose metadata say nothing new."""
+        if self._followed():
+            self._reader.moved(fact, self.pods.of(fact.name))
+        else:
+            self._notify(fact.run)
 
     def _around(self, pods: Iterable[PodFact]) -> Surroundings:
         """What Kueue and the other pods say of these."""

@@ -18,24 +18,36 @@ def told() -> list[str]:
     return []
 
 
-def metadata(name: str = "wf", run: str = "r1", version: int = 1, uid: str = UID) -> Json:
+def metadata(
+    name: str = "wf", run: str = "r1", version: int = 1, uid: str = UID, **marks: str
+) -> Json:
+    argo = {f"workflows.argoproj.io/{key}": value for key, value in marks.items()}
     return {
         "metadata": {
             "name": name,
             "uid": uid,
             "resourceVersion": str(version),
-            "labels": {"simrun/run": run},
+            "labels": {"simrun/run": run, **argo},
         }
     }
 
 
-def test_every_version_of_a_workflow_is_told_once(told: list[str]) -> None:
-    table = WorkflowTable(told.append)
+def test_what_a_workflows_metadata_say_is_told_and_that_it_was_written_is_minor(
+    told: list[str],
+) -> None:
+    minor: list[str] = []
+    table = WorkflowTable(told.append, lambda fact: minor.append(fact.version))
 
     for version in (1, 2, 2, 3):
         table.upsert(metadata(version=version))
+    table.upsert(metadata(version=4, phase="Running"))
+    table.upsert(metadata(version=5, phase="Succeeded", completed="true"))
+    leaving = metadata(version=6, phase="Succeeded", completed="true")
+    leaving["metadata"]["deletionTimestamp"] = "2026-11-30T12:00:00Z"
+    table.upsert(leaving)
 
-    assert told == ["r1"] * 3
+    assert told == ["r1"] * 4
+    assert minor == ["2", "3"]
 
 
 def test_a_list_tells_what_is_new_what_changed_and_what_is_gone(told: list[str]) -> None:
@@ -43,7 +55,9 @@ def test_a_list_tells_what_is_new_what_changed_and_what_is_gone(told: list[str])
     table.replace([metadata("a", "ra"), metadata("b", "rb"), metadata("c", "rc")])
     told.clear()
 
-    table.replace([metadata("b", "rb", 2), metadata("c", "rc"), metadata("d", "rd")])
+    table.replace(
+        [metadata("b", "rb", 2, phase="Failed"), metadata("c", "rc"), metadata("d", "rd")]
+    )
 
     assert sorted(told) == ["ra", "rb", "rd"]
     assert table.runs() == {"rb", "rc", "rd"}
