@@ -1,7 +1,7 @@
 """The nodes of a workflow's status, in the three forms in which Argo keeps them.
 
 Plain in `status.nodes`; compressed in `status.compressedNodes` once the object would be too large for the API server (gzip up to Argo
-4.0, zstd or brotli from 4.1 on, so the first bytes decide); or in Argo's own database, of which the object names only the version.
+4.0, zstd or brotli from 4.1 on, so the first bytes decide; brotli has none of its own); or in Argo's own database, of which the object names only the version.
 """
 
 from __future__ import annotations
@@ -46,10 +46,7 @@ def _unpack(packed: str) -> dict[str, Node]:
         elif data.startswith(_ZSTD):
             text = _zstd(data)
         else:
-            raise NodesUnreadable(
-                f"its nodes are compressed in a form that is neither gzip nor zstd (starts with {data[:4].hex()});"
-                " Argo's brotli can't be read: set its compression to gzip or zstd"
-            )
+            text = _brotli(data)
         nodes = json.loads(text)
     except (binascii.Error, OSError, EOFError, zlib.error, ValueError) as error:
         raise NodesUnreadable(f"its compressed nodes are damaged: {error}") from error
@@ -76,4 +73,23 @@ def _zstd(data: bytes) -> bytes:
             raise NodesUnreadable(f"its zstd-compressed nodes are damaged: {error}") from error
     raise NodesUnreadable(
         "its nodes are compressed with zstd, which needs Python 3.14 or the package zstandard"
+    )
+
+
+def _brotli(data: bytes) -> bytes:
+    """Read what is neither gzip nor zstd: brotli, with one of the packages that can, or nothing that is known."""
+    for module in ("brotli", "brotlicffi"):
+        try:
+            library = importlib.import_module(module)
+        except ImportError:
+            continue
+        try:
+            return bytes(library.decompress(data))
+        except Exception as error:  # the package's own class
+            raise NodesUnreadable(
+                f"its nodes are compressed in a form that is neither gzip, zstd nor brotli (starts with {data[:4].hex()})"
+            ) from error
+    raise NodesUnreadable(
+        f"its nodes are compressed in a form that is neither gzip nor zstd (starts with {data[:4].hex()}); brotli needs the"
+        " package brotli, or set Argo's compression to gzip or zstd"
     )

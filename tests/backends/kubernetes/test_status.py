@@ -6,6 +6,7 @@ import base64
 import gzip
 import importlib.util
 import json
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -372,6 +373,49 @@ def test_offloaded_nodes_are_told_from_the_pods() -> None:
     }
     assert reasons(status, "sim-w0") == [(0, "oom", 137), (1, None, None)]
     assert status.nodes["sim-w1"].attempts[0].message == "ErrImagePull"
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [
+        base64.b64encode(b"\x0b\x02\x80 brotli, or anything else").decode(),
+        base64.b64encode(bytes.fromhex("28b52ffd") + b"no frame of zstd").decode(),
+        base64.b64encode(gzip.compress(b"{}")[:-6]).decode(),
+        "no base64",
+    ],
+    ids=["another form", "zstd", "cut off", "no base64"],
+)
+def test_compressed_nodes_that_cannot_be_read_are_told_from_the_pods(packed: str) -> None:
+    full = workflow([])
+    full["status"]["compressedNodes"] = packed
+    del full["status"]["nodes"]
+
+    status = status_of(full, [pod_fact(one) for one in SIM_PODS])
+
+    assert status.message.endswith("told from its pods")
+    assert {worker: node.phase for worker, node in status.nodes.items()} == {
+        "sim-w0": Phase.RUNNING,
+        "sim-w1": Phase.PENDING,
+        "plot": Phase.SUCCEEDED,
+    }
+
+
+class Brotli:
+    """A package that is not installed here, as far as it is asked for anything."""
+
+    @staticmethod
+    def decompress(data: bytes) -> bytes:
+        if data.startswith(b"\x0b"):
+            return data[1:]
+        raise RuntimeError("no brotli")
+
+
+def test_brotli_is_read_where_a_package_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "brotli", Brotli)
+
+    assert nodes_of({"compressedNodes": base64.b64encode(b'\x0b{"a": {}}').decode()}) == {"a": {}}
+    with pytest.raises(NodesUnreadable, match="nor brotli"):
+        nodes_of({"compressedNodes": base64.b64encode(b"what").decode()})
 
 
 def test_a_failed_pod_may_be_tried_again_until_the_workflow_has_ended() -> None:
