@@ -60,8 +60,8 @@ def closed(
     **update: object,
 ) -> RunRecord:
     """Give the terminal record of a run, ended now (see states.closed, which takes its time from the caller)."""
-    at = SystemClock().wall() if now is None else now
-    return states.closed(record, state, tasks, message, now=at, **update)
+    now = SystemClock().wall() if now is None else now
+    return states.closed(record, state, tasks, message, now=now, **update)
 
 
 class Controller:
@@ -92,9 +92,8 @@ class Controller:
         self._queue = WorkQueue(clock=self._clock)
         self._view = ViewReader(store, self._pool, self._clock)
         self._effects = Effects(store, resources, backend, self._pool, self._clock)
-        self._records = Records(
-            store, self._effects, self._pool, term, on_change or (lambda _record: None)
-        )
+        told = on_change or (lambda _record: None)
+        self._records = Records(store, self._effects, self._pool, term, told)
         self._jobs = Jobs(self._clock, fail=self._fail_submission, ended=self._queue.add)
         self._following = Following(
             store, backend, self._queue, self._pool, look=self.reconcile_run, resync_s=resync_s
@@ -114,10 +113,6 @@ class Controller:
     async def wait_for_wake(self, timeout_s: float) -> None:
         """Wait until woken or until `timeout_s` seconds have passed; clears the wake."""
         await self._following.wait_for_wake(timeout_s)
-
-    def look_at(self, run_id: str) -> None:
-        """Queue one run."""
-        self._following.told(run_id)
 
     @property
     def drift(self) -> int:
@@ -150,13 +145,12 @@ class Controller:
         return self._jobs.held_up(run_id)
 
     async def _fail_submission(self, run_id: str, message: str) -> None:
-        while True:
-            record = await self._pool.run(self.store.read, run_id)
-            if record.state is not RunState.SUBMITTING:
-                return
-            # Its workflow may exist: the terminal record has the cancellation pending
+        record = await self._pool.run(self.store.read, run_id)
+        # Its workflow may exist: the terminal record has the cancellation pending
+        while record.state is RunState.SUBMITTING:
             if await self._end(record, RunState.FAILED, message):
                 return
+            record = await self._pool.run(self.store.read, run_id)
 
     async def recover(self) -> None:
         """Settle what a stopped service left; called once, at the start.
@@ -195,21 +189,20 @@ class Controller:
         """Bring the record of one run up to date and carry out what follows from it. Raises NotLeading."""
         check(self._term, f"run {run_id}")
         known = self._view.remembered(run_id)
-        if known is not None and known[0].state is RunState.RUNNING:
-            await self._follow(*known, remembered=True)
-            return
         try:
-            record, submission = await self._pool.run(self._view.load, run_id)
+            if known is None:
+                record, submission = await self._pool.run(self._view.load, run_id)
+            else:
+                record, submission = known
         except NotFound:
             return  # deleted meanwhile, or its creation has not come to its end
-        if record.state is RunState.SUBMITTING:
+        wait = 0.0
+        if record.state is RunState.RUNNING:
+            await self._follow(record, submission, remembered=known is not None)
+        elif record.state is RunState.SUBMITTING:
             wait = self._jobs.attend(run_id, self.resume)
-        elif not record.state.terminal:
-            await self._follow(record, submission, remembered=False)
-            return
         elif record.pending:
             await self.settle(run_id)
-            return
         else:
             await self._pool.run(self.store.tidy, run_id)
             wait = await self._effects.delete_workflow(record)
@@ -294,13 +287,12 @@ class Controller:
             record = await self._pool.run(self.store.read, run_id)
         except NotFound:
             return
-        if not record.state.terminal or not record.pending:
+        if not (record.state.terminal and record.pending):
             return
         after = await self._effects.settle(record)
         if after != record and not await self.write_if_unchanged(record, after):
             self._queue.add(run_id)
-            return
-        if after.pending:
+        elif after.pending:
             self._queue.retry(run_id)
         else:
             self._queue.add_after(run_id, WORKFLOW_KEPT_S)

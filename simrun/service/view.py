@@ -46,9 +46,11 @@ class ViewReader:
         self._awaited: dict[tuple[str, str], float] = {}
 
     def remembered(self, run_id: str) -> tuple[RunRecord, Submission] | None:
-        """Give record and submission as this process last saw them, without a look at a file; None when it doesn't know both."""
+        """Give record and submission of a run that was running when this process last read or wrote its record; no file is looked at."""
         record, submission = self._store.remembered(run_id), self._submissions.get(run_id)
-        return None if record is None or submission is None else (record, submission)
+        if record is None or submission is None or record.state is not RunState.RUNNING:
+            return None
+        return record, submission
 
     def load(self, run_id: str) -> tuple[RunRecord, Submission]:
         """Give record and submission of a run (blocking). Raises NotFound, DamagedRecord."""

@@ -10,10 +10,10 @@ import errno
 import fcntl
 import os
 import threading
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from simrun.base import ids
 from simrun.base.errors import Conflict, DamagedRecord, Gone, NotFound
@@ -37,9 +37,7 @@ class RunStore(Traces):
     def __init__(self, root: Path, *, owner: tuple[int, int] | None = None) -> None:
         super().__init__(StoreLayout(root))
         self._owner = owner if os.geteuid() == 0 else None
-        self._locks: weakref.WeakValueDictionary[str, threading.Lock] = (
-            weakref.WeakValueDictionary()
-        )
+        self._locks: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
         self._guard = threading.Lock()
         self._decoded: codec.Decoded[RunRecord] = codec.Decoded()
         self.leads: Callable[[], bool] | None = None
@@ -145,7 +143,8 @@ class RunStore(Traces):
                 yield  # nothing there to guard
                 return
             try:
-                _lock_directory(fd)
+                with suppress(OSError):  # NFS, say, locks no directories
+                    fcntl.flock(fd, fcntl.LOCK_EX)
                 yield
             finally:
                 os.close(fd)
@@ -300,10 +299,3 @@ def _same(seen: RunRecord, now: RunRecord) -> bool:
 def _idle(record: RunRecord) -> bool:
     """Whether there is nothing more to do for a run."""
     return record.state.terminal and not record.pending
-
-
-def _lock_directory(fd: int) -> None:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-    except OSError:
-        pass  # a file system that locks no directories, as NFS

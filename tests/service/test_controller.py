@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 
 import pytest
 
 from simrun.backends.base import Attempt, Phase
 from simrun.base.errors import NotFound
-from simrun.model.record import RunState, TaskState
+from simrun.model.record import RunRecord, RunState, TaskState
 from simrun.service import controller as controller_module
 from simrun.service.controller import MERGE_MARKER_GRACE_S, UNATTENDED_S, attempt_of, closed
+from simrun.store.runs import RunStore
 from tests.service.world import SWEEP_THEN_PLOT, FakeClock, World, make_world, submission
 
 GIB = 2**30
@@ -525,3 +527,111 @@ async def test_a_resync_finds_what_no_event_told_and_counts_it_as_drift(world: W
                 await asyncio.sleep(0.01)
         loop.cancel()
     assert world.controller.drift == 1
+
+
+# --- what is remembered -------------------------------------------------------------------------------------------------
+
+
+def count_reads(world: World, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Collect the submissions and records that are read besides the comparison of a write."""
+    reads: list[str] = []
+    load = world.controller._view.load
+
+    def counted(run_id: str) -> object:
+        reads.append(run_id)
+        return load(run_id)
+
+    monkeypatch.setattr(world.controller._view, "load", counted)
+    return reads
+
+
+async def test_a_run_that_was_looked_at_is_decided_on_without_reading_it_once_more(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = count_reads(world, monkeypatch)
+    name = await world.start()
+    await world.controller.reconcile_run("run1")
+    world.backend.attempt(name, "sweep-w0", running(0))
+
+    await world.controller.reconcile_run("run1")
+    await world.controller.reconcile_run("run1")
+
+    assert world.record().tasks["sweep"] is TaskState.RUNNING
+    assert reads == ["run1"]
+
+
+async def test_what_another_writer_wrote_is_never_overwritten_by_what_was_remembered(
+    world: World,
+) -> None:
+    name = await world.start()
+    await world.look()
+    other = RunStore(world.store.layout.root)
+    now = other.read("run1")
+    ours = other.write_if_unchanged(now, now.changed(labels={"by": "another"}, epoch=now.epoch))
+    assert ours is not None
+    world.backend.attempt(name, "sweep-w0", running(0))
+
+    await world.controller.reconcile_run("run1")
+    assert other.read("run1") == ours
+    record = await world.look()
+
+    assert record.tasks["sweep"] is TaskState.RUNNING
+    assert record.labels == {"by": "another"}
+    assert record.revision == ours.revision + 1
+
+
+async def test_a_look_that_changes_nothing_sees_that_another_writer_ended_the_run(
+    world: World,
+) -> None:
+    await world.start()
+    await world.look()
+    other = RunStore(world.store.layout.root)
+    now = other.read("run1")
+    end = closed(now, RunState.CANCELLED, now.tasks, "by another")
+    assert other.write_if_unchanged(now, end) is not None
+
+    async with asyncio.TaskGroup() as group:
+        loop = group.create_task(world.controller.run())
+        await world.until("run1", RunState.CANCELLED)
+        async with asyncio.timeout(20):
+            while world.store.read("run1").pending:
+                world.changed.clear()
+                await world.changed.wait()
+        loop.cancel()
+
+    assert world.record().message == "by another"
+
+
+async def test_a_run_that_was_deleted_by_another_process_is_forgotten(world: World) -> None:
+    name = await world.start()
+    await world.look()
+    shutil.rmtree(world.store.layout.run("run1").root)
+    world.backend.attempt(name, "sweep-w0", running(0))
+
+    await world.controller.reconcile_run("run1")
+    await world.controller.reconcile_run("run1")
+
+    assert world.store.remembered("run1") is None
+    assert not world.store.layout.run("run1").root.exists()
+
+
+async def test_an_end_is_kept_before_the_record_says_so_and_that_an_attempt_runs_after_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = await world.start(ONE)
+    kept: list[list[str]] = []
+    write = world.store.write_if_unchanged
+
+    def noted(before: RunRecord, after: RunRecord) -> RunRecord | None:
+        found = world.store.evidence("run1", "only")
+        kept.append([item.reason or "runs" for item in found])
+        return write(before, after)
+
+    monkeypatch.setattr(world.store, "write_if_unchanged", noted)
+    world.backend.attempt(name, "only", running(0))
+    await world.look()
+    assert kept == [[]]
+    assert [item.reason for item in world.store.evidence("run1", "only")] == [None]
+    world.backend.succeed(name, "only")
+    await world.look()
+    assert kept[1] == ["completed"]

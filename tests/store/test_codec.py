@@ -116,3 +116,21 @@ def test_settings_of_a_task_keep_what_a_user_may_write_into_parameters() -> None
     again = codec.decode(TaskSettings, codec.encode(settings), PATH)
     assert again == settings
     assert again.params["on"] is True
+
+
+def test_what_was_decoded_is_known_by_its_bytes_and_the_least_used_is_forgotten_first() -> None:
+    decoded: codec.Decoded[RunRecord] = codec.Decoded(most=100)
+    one, two, three = (RunRecord(id=name, times=RunTimes(created=1)) for name in ("a", "b", "c"))
+    decoded.put(Path("one"), b"1" * 40, one)
+    decoded.put(Path("two"), b"2" * 40, two)
+    assert decoded.get(Path("one"), b"1" * 40) is one
+    assert decoded.get(Path("one"), b"1" * 39) is None
+
+    decoded.put(Path("three"), b"3" * 40, three)
+
+    assert decoded.last(Path("two")) is None
+    assert (decoded.last(Path("one")), decoded.last(Path("three"))) == (one, three)
+    decoded.put(Path("large"), b"4" * 101, two)
+    assert [decoded.last(Path(name)) for name in ("one", "three", "large")] == [None] * 3
+    decoded.put(Path("one"), b"1" * 100, one)
+    assert decoded.last(Path("one")) is one

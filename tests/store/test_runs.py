@@ -371,6 +371,42 @@ def test_a_writer_of_an_earlier_epoch_is_fenced_off(
     assert store.read("run1").epoch == 4
 
 
+def test_a_remembered_record_is_what_was_last_read_or_written_here_and_costs_no_look(
+    store: RunStore, submission: Submission, new: New
+) -> None:
+    assert store.remembered("run1") is None
+    first = store.create(new(), submission)
+    assert store.read("run1") == store.remembered("run1") == first
+    second = store.write_if_unchanged(first, first.changed(name="second"))
+    assert store.remembered("run1") is second
+
+    other = RunStore(store.layout.root)
+    third = other.write_if_unchanged(other.read("run1"), first.changed(name="third"))
+
+    assert store.remembered("run1") is second
+    assert second is not None
+    assert store.write_if_unchanged(second, second.changed(name="lost")) is None
+    assert store.remembered("run1") == third == other.read("run1")
+
+
+@pytest.mark.parametrize("damage", [None, b"{", WHOLE.replace(b'"bad"', b'"good"')])
+def test_a_record_that_is_gone_or_damaged_is_remembered_no_longer_than_until_it_is_looked_for(
+    store: RunStore, submission: Submission, new: New, damage: bytes | None
+) -> None:
+    seen = store.create(new("bad"), submission)
+    store.read("bad")
+    path = store.layout.run("bad").record
+    path.unlink()
+    if damage is None:
+        assert store.write_if_unchanged(seen, seen.changed(name="x")) is None
+    else:
+        path.write_bytes(damage)
+        with pytest.raises(DamagedRecord):
+            store.write_if_unchanged(seen, seen.changed(name="x"))
+
+    assert store.remembered("bad") is None
+
+
 def test_a_record_that_is_gone_is_not_written_again(
     store: RunStore, submission: Submission, new: New
 ) -> None:
