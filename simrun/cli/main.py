@@ -28,6 +28,7 @@ COMMANDS = {
     "why": "Say what a run on a server waits for.",
     "show": "Show a run, or one of its tasks.",
     "logs": "Print the output of a task's workers.",
+    "token": "Make tokens for a server.",
     "version": "Print the version.",
 }
 _MODULES = {"validate": "check", "types": "typelist", "list": "listing"}

@@ -30,6 +30,12 @@ PORT = 8642
     help="List of the runs, on a local disk; made anew from the store. [default: in the store, else in the user's cache]",
 )
 @click.option(
+    "--tokens",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Whom to let in (see `simrun token create`); read again when it changes. [default: anybody, on a loopback address only]",
+)
+@click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
     default="text",
@@ -43,6 +49,7 @@ def command(
     port: int,
     backend: BackendOptions,
     index: Path | None,
+    tokens: Path | None,
     log_format: Literal["text", "json"],
 ) -> None:
     """Take runs (simrun submit, simrun run), start them and follow them, until Ctrl-C or SIGTERM.
@@ -50,26 +57,29 @@ def command(
     Workers go on when it is stopped or dies; the next one over the same store takes them up, and what is left to do. Local workers that
     nobody takes up within 10 minutes end themselves.
 
-    There is no login: whoever reaches the address may run commands. It should stay a loopback address.
+    Without --tokens whoever reaches the address may run commands, so only a loopback address is taken.
     """
     import asyncio
 
     from simrun.cli import engine, logformat
     from simrun.cli.run import make_store
-    from simrun.service.api.origin import is_loopback
+    from simrun.service.auth import load_tokens
     from simrun.service.main import ServeOptions, end_process, serve
 
     logformat.configure(log_format)
     root = store_path(store)
     place = engine.place_of(backend, root)
-    make_store(root)
     options = ServeOptions(
-        store=root, index=index or default_index(root), host=host, port=port, owner=place.owner
+        store=root,
+        index=index or default_index(root),
+        host=host,
+        port=port,
+        owner=place.owner,
+        tokens=tokens,
     )
-    if not is_loopback(host):
-        click.echo(
-            f"warning: whoever reaches {host} may run commands here: there is no login", err=True
-        )
+    if tokens is not None:
+        load_tokens(tokens)  # what is wrong with them is told before anything is made
+    make_store(root)
 
     def ready(url: str) -> None:
         click.echo(

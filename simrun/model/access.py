@@ -2,7 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
+import secrets
+from datetime import UTC, datetime
 from enum import StrEnum
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, ConfigDict, RootModel, field_validator, model_validator
+
+from simrun.base import ids
+from simrun.model.base import Model
+from simrun.model.faults import Fault, FieldFaults
+
+TOKEN_PREFIX = "simrun_"
+EVERY_GROUP = "*"
+_SECRET_BYTES = 32
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._@-]{0,61}[A-Za-z0-9])?")
 
 
 class Scope(StrEnum):
@@ -19,3 +36,92 @@ class Scope(StrEnum):
         """Whether this scope is enough where `wanted` is asked for."""
         order = list(Scope)
         return order.index(self) >= order.index(wanted)
+
+
+def _utc(value: datetime) -> datetime:
+    """Take a time without a zone as one of UTC."""
+    return value.replace(tzinfo=UTC) if value.tzinfo is None else value
+
+
+class TokenEntry(Model):
+    """What the server keeps of a token: all but the token itself."""
+
+    name: str
+    """Whose it is, or what for; stands in logs."""
+    sha256: str
+    """Hash of the token in hexadecimal. Tokens are random, so nothing slower is needed."""
+    scope: Scope
+    groups: frozenset[str] = frozenset()
+    """Whose things it may see and use; `*` for everybody's. Of no use in scope admin, which is for all groups."""
+    expires: Annotated[datetime, AfterValidator(_utc)] | None = None
+    """When it ends to be good; a date is its first moment, UTC. Never where it is absent."""
+
+    @field_validator("name")
+    @classmethod
+    def _name(cls, value: str) -> str:
+        if not _NAME.fullmatch(value):
+            raise ValueError("must be 1 to 63 letters, digits, '.', '_', '@' or '-'")
+        return value
+
+    @field_validator("sha256", mode="before")
+    @classmethod
+    def _sha256(cls, value: object) -> object:
+        if isinstance(value, str) and _SHA256.fullmatch(value):
+            return value
+        # What stands there may be the token itself, which no error may show
+        text = "must be the 64 hexadecimal digits that `simrun token create` printed"
+        raise FieldFaults([Fault((), text)])
+
+    @field_validator("groups")
+    @classmethod
+    def _groups(cls, value: frozenset[str]) -> frozenset[str]:
+        problems = [
+            f"{group!r} {problem}" for group in value if (problem := ids.group_problem(group))
+        ]
+        if problems:
+            raise ValueError("; ".join(sorted(problems)))
+        return value
+
+    @model_validator(mode="after")
+    def _admin_has_all(self) -> Self:
+        if self.scope is Scope.ADMIN and self.groups:
+            remedy = "leave groups out, or take scope run"
+            raise FieldFaults(
+                [Fault(("groups",), "must be empty: scope admin is for all groups", remedy=remedy)]
+            )
+        return self
+
+    @property
+    def of_all(self) -> bool:
+        """Whether it is for the things of every group."""
+        return self.scope is Scope.ADMIN or EVERY_GROUP in self.groups
+
+
+class TokenFile(RootModel[list[TokenEntry]]):
+    """The file of `simrun serve --tokens`: a list of entries."""
+
+    model_config = ConfigDict(frozen=True)
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Self:
+        faults: list[Fault] = []
+        for field in ("name", "sha256"):
+            seen: set[str] = set()
+            for number, entry in enumerate(self.root):
+                value = getattr(entry, field)
+                if value in seen:
+                    faults.append(Fault((number, field), "is there twice", value))
+                seen.add(value)
+        if faults:
+            raise FieldFaults(faults)
+        return self
+
+
+def new_token() -> str:
+    """Make a token: 32 random bytes as text."""
+    return TOKEN_PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
+
+
+def token_hash(token: str) -> str:
+    """Give the hash that stands in a token's entry."""
+    return hashlib.sha256(token.encode()).hexdigest()

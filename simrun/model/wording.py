@@ -8,7 +8,7 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Union
 
-from pydantic import BaseModel
+from pydantic import BaseModel, RootModel
 from pydantic_core import ErrorDetails
 
 from simrun.model.faults import Fault, FieldFaults, Nearest, Path, listed
@@ -193,6 +193,9 @@ def model_at(model: Any, path: Path) -> type[BaseModel] | None:
         inner = _model_in(annotation)
         if inner is None:
             annotation = _element(annotation)
+            continue
+        if issubclass(inner, RootModel):
+            annotation = _element(inner.model_fields["root"].annotation)
             continue
         annotation = next(
             (

@@ -16,7 +16,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,10 +25,11 @@ from typing import Any
 from aiohttp import web
 
 from simrun.aio.lag import LagProbe
-from simrun.base.errors import SimrunError
+from simrun.base.errors import InvalidInput, SimrunError
 from simrun.base.term import UNLIMITED, Election, Term
-from simrun.service.api.app import make_app
+from simrun.service.api.app import make_app, withdraw
 from simrun.service.api.origin import is_loopback
+from simrun.service.auth import Tokens
 from simrun.service.session import BackendFactory, open_session
 from simrun.service.standby import elected
 from simrun.store.lock import StoreLock
@@ -55,6 +56,17 @@ class ServeOptions:
     host: str = "127.0.0.1"
     port: int = 8642
     owner: tuple[int, int] | None = None
+    tokens: Path | None = None
+    """File of the tokens; without it whoever reaches the address may do everything, so it must be a loopback address."""
+
+    def __post_init__(self) -> None:
+        if self.tokens is None and not is_loopback(self.host):
+            raise InvalidInput.one(
+                "--host",
+                "is no loopback address, and without tokens whoever reaches it could run commands",
+                value=self.host,
+                remedy="make a token with `simrun token create` and serve with --tokens FILE",
+            )
 
 
 async def serve(
@@ -66,8 +78,11 @@ async def serve(
 ) -> None:
     """Serve until SIGTERM, SIGINT or SIGHUP; with an election only while this process leads.
 
-    Raises Locked, UnsupportedStore, AddressTaken for an address that is taken, LeadershipLost.
+    Raises Locked, UnsupportedStore, AddressTaken for an address that is taken, LeadershipLost, InvalidInput for a file of tokens that is wrong.
     """
+    tokens = None if options.tokens is None else Tokens(options.tokens)
+    if tokens is not None:
+        tokens.load()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     # What this process was started to ignore, by nohup or as a background job, it goes on to ignore
@@ -97,11 +112,13 @@ async def serve(
                 )
             )
             await stack.enter_async_context(LagProbe())
-            app = make_app(session, loopback_only=is_loopback(host))
+            app = make_app(session, loopback_only=is_loopback(host), tokens=tokens)
             runner = web.AppRunner(app, access_log=None, shutdown_timeout=REQUESTS_END_WITHIN_S)
             await runner.setup()
             stack.push_async_callback(runner.cleanup)
             await web.SockSite(runner, listening).start()
+            if tokens is not None:
+                await stack.enter_async_context(_followed(tokens, app))
             on_ready(url)
             try:
                 await stop.wait()
@@ -112,6 +129,15 @@ async def serve(
         listening.close()
         for number in numbers:
             loop.remove_signal_handler(number)
+
+
+@contextlib.asynccontextmanager
+async def _followed(tokens: Tokens, app: web.Application) -> AsyncIterator[None]:
+    """Have changes of the tokens' file take effect for as long as this lasts."""
+    async with asyncio.TaskGroup() as group:
+        following = group.create_task(tokens.follow(lambda: withdraw(app)), name="tokens")
+        yield
+        following.cancel()
 
 
 def _listen_for(options: ServeOptions) -> socket.socket:

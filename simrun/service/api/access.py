@@ -3,40 +3,85 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
-from simrun.base.errors import Forbidden, NotFound
+from simrun.base.errors import Forbidden, NotFound, Unauthorized
 from simrun.model.access import Scope
 from simrun.model.record import RunRecord
+from simrun.service.api.routing import EVENT_STREAM, Handler, Operation, operation_of
+from simrun.service.auth import ANYBODY, Principal, Tickets, Tokens
 from simrun.service.session import Session
 
+__all__ = [
+    "ANYBODY",
+    "PRINCIPAL",
+    "SESSION",
+    "TICKETS",
+    "TOKENS",
+    "Principal",
+    "authenticate",
+    "check_group",
+    "principal_of",
+    "run_of",
+]
+
 SESSION = web.AppKey("session", Session)
-
-
-@dataclass(frozen=True, slots=True)
-class Principal:
-    """Whoever made a request. groups: whose things they may see and use; None: everybody's."""
-
-    name: str
-    scope: Scope
-    groups: frozenset[str] | None
-
-    def sees(self, group: str) -> bool:
-        """Whether things of a group are there for this caller."""
-        return self.groups is None or group in self.groups
-
-    @property
-    def only(self) -> frozenset[str] | None:
-        """The groups to which lists are held; None for all."""
-        return self.groups
-
-
-ANYBODY = Principal("", Scope.ADMIN, None)
-"""Who may reach a server without tokens, which listens on loopback only, may do everything."""
-
+TOKENS = web.AppKey("tokens", Tokens)
+"""Missing where everybody may do everything, which is on loopback only."""
+TICKETS = web.AppKey("tickets", Tickets)
 PRINCIPAL = web.RequestKey("principal", Principal)
+TICKET = "ticket"
+"""Key in the query of a stream of events: browsers can't send a header there."""
+_TOKEN_MAX = 8192
+
+
+@web.middleware
+async def authenticate(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Find out who asks, and let through what their token allows.
+
+    What is open to everybody is said by the operation that the router found, never by the text of a path. A route that is no operation is
+    for tokens only: whoever adds one can't open it by forgetting.
+    """
+    operation = operation_of(request)
+    if operation is None and request.match_info.http_exception is not None:
+        return await handler(request)  # there is no such path or method
+    wanted = Scope.READ if operation is None else operation.scope
+    by_ticket = _is_stream(operation) and TICKET in request.query
+    if by_ticket:
+        principal: Principal | None = request.app[TICKETS].redeem(request.query[TICKET])
+    else:
+        principal = _bearer(request, wanted)
+    if principal is None:
+        return await handler(request)
+    request[PRINCIPAL] = principal
+    if by_ticket:  # it is used up, and no part of the question
+        request = request.clone(rel_url=request.rel_url.without_query_params(TICKET))
+    if wanted is not None and not principal.scope.allows(wanted):
+        raise Forbidden(
+            f"{principal.name} has scope {principal.scope}, this needs scope {wanted}: ask for a token that has it"
+        )
+    return await handler(request)
+
+
+def _bearer(request: web.Request, wanted: Scope | None) -> Principal | None:
+    """Give whose token came in the header; None where no token is needed. Raises Unauthorized."""
+    tokens = request.app.get(TOKENS)
+    if tokens is None or wanted is None:
+        return None
+    found = request.headers.getall(hdrs.AUTHORIZATION, [])
+    if not found:
+        raise Unauthorized(
+            "this server wants a token: send the header `Authorization: Bearer TOKEN`"
+        )
+    scheme, _, token = found[0].partition(" ")
+    if len(found) > 1 or scheme.lower() != "bearer" or not 0 < len(token) <= _TOKEN_MAX:
+        raise Unauthorized("the header must be `Authorization: Bearer TOKEN`, once")
+    return tokens.principal(token.strip())
+
+
+def _is_stream(operation: Operation | None) -> bool:
+    return operation is not None and operation.content_type == EVENT_STREAM
 
 
 def principal_of(request: web.Request) -> Principal:

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import json
+
 from aiohttp import web
 
-from simrun.service.api import logs, probes, runs, why
-from simrun.service.api.access import SESSION
+from simrun.service.api import (
+    artifacts,
+    logs,
+    openapi,
+    probes,
+    resources,
+    runs,
+    tasks,
+    tickets,
+    why,
+)
+from simrun.service.api.access import SESSION, TICKETS, TOKENS, authenticate
 from simrun.service.api.origin import LOOPBACK_ONLY, same_origin
 from simrun.service.api.problems import problems
-from simrun.service.api.routing import add_operations
+from simrun.service.api.routing import OPERATIONS, add_operations
 from simrun.service.api.streams import STREAMS, Streams
+from simrun.service.auth import Tickets, Tokens
 from simrun.service.session import Session
 
 BODY_MAX = 64 * 2**20
@@ -22,23 +35,46 @@ AGE = "Simrun-Age"
 
 GROUPS = (
     runs.operations,
+    tasks.operations,
     logs.operations,
+    artifacts.operations,
     why.operations,
+    resources.operations,
+    tickets.operations,
     probes.operations,
+    openapi.operations,
 )
 """Every operation of the API, by resource."""
 
 
-def make_app(session: Session, *, loopback_only: bool = True) -> web.Application:
-    """Build the application over a session. `loopback_only`: it is served on a loopback address."""
-    app = web.Application(middlewares=[same_origin, problems], client_max_size=BODY_MAX)
+def make_app(
+    session: Session, *, loopback_only: bool = True, tokens: Tokens | None = None
+) -> web.Application:
+    """Build the application over a session.
+
+    `loopback_only`: it is served on a loopback address. Without `tokens` everybody who reaches it may do everything.
+    """
+    app = web.Application(
+        middlewares=[same_origin, problems, authenticate], client_max_size=BODY_MAX
+    )
     app[SESSION] = session
-    app[LOOPBACK_ONLY] = loopback_only
+    if tokens is not None:
+        app[TOKENS] = tokens
+    app[TICKETS] = Tickets()
+    # A page that points its own name at this machine has no token
+    app[LOOPBACK_ONLY] = loopback_only and tokens is None
     app[STREAMS] = Streams()
     app.on_shutdown.append(_cut_streams)
     app.on_response_prepare.append(_tell_age)
     add_operations(app, GROUPS)
+    app[openapi.DESCRIPTION] = json.dumps(openapi.describe(app[OPERATIONS].values()))
     return app
+
+
+def withdraw(app: web.Application) -> None:
+    """End what was begun with tokens that may be no longer good; whoever has a good one connects again."""
+    app[TICKETS].withdraw()
+    app[STREAMS].cut()
 
 
 async def _tell_age(request: web.Request, response: web.StreamResponse) -> None:
