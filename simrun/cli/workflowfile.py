@@ -106,10 +106,10 @@ def _file_fault(item: LocalFile, base: Path, *, check_syntax: bool) -> Fault | N
         return Fault(
             item.field, f"no such {item.kind} file: {item.path}", None, _elsewhere(item, base)
         )
-    if item.kind != "input" and not path.is_file():
-        return Fault(item.field, f"{item.path} is no file")
-    if item.kind == "input":
+    if item.kind in ("input", "data"):
         return None
+    if not path.is_file():
+        return Fault(item.field, f"{item.path} is no file")
     if item.kind == "table":
         return _table_fault(item, path)
     try:

@@ -26,6 +26,8 @@ def input_refs(workflow: Workflow, types: Mapping[str, TaskType], task: str) -> 
             refs[port] = InputRef(snapshot=path, optional=optional)
         elif source.kind == "file":
             refs[port] = InputRef(run=str(task_dir(task).inputs / port), optional=optional)
+        elif source.kind == "data":
+            raise ValueError(f"task {task!r} reads {source.path!r}, of which no snapshot was made")
         else:
             refs[port] = InputRef(
                 run=_output_path(workflow, types, task, source), optional=optional

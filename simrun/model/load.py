@@ -40,7 +40,7 @@ class LocalFile:
     """A file of this machine that the workflow names; `path` is relative to the workflow file."""
 
     kind: str
-    """plugin, table or input."""
+    """plugin, table, input, or data: what becomes a snapshot."""
     path: str
     field: Path
     function: str = ""
@@ -77,9 +77,10 @@ class WorkflowFile:
                     yield LocalFile(kind, source, where, function)
         for task_id, task in self.workflow.tasks.items():
             for port, source_of_input in task.sources.items():
-                if source_of_input.kind == "file":
+                if source_of_input.kind in ("file", "data"):
                     where = ("tasks", task_id, "inputs", port)
-                    yield LocalFile("input", source_of_input.path, where)
+                    kind = "input" if source_of_input.kind == "file" else "data"
+                    yield LocalFile(kind, source_of_input.path, where)
 
     def problem(self, fault: Fault) -> Problem:
         """Give a fault that was found later as a problem that names its place in the file."""

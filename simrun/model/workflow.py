@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from simrun.base import ids
 from simrun.model.base import Model
+from simrun.model.snapshot import name_problem
 from simrun.model.tasktype import Params, TaskType
 
 
@@ -17,24 +18,35 @@ class Source:
     """Where an input comes from.
 
     kind `task`: `task` and `port` of an upstream task. `snapshot`: `name` of a snapshot and a `path` in it.
-    `file`: a local `path`, which is copied into the run at submission.
+    `file`: a local `path`, which is copied into the run at submission. `data`: a local `path`, of which whoever submits
+    makes a snapshot; a stored submission names that.
     """
 
-    kind: Literal["task", "snapshot", "file"]
+    kind: Literal["task", "snapshot", "file", "data"]
     task: str = ""
     port: str = ""
     name: str = ""
     path: str = ""
 
 
+SNAPSHOT = "snapshot:"
+_LOCAL = ("/", "./", "../")
+
+
 def parse_source(text: str) -> Source:
-    """Read `task.port`, `snapshot:name/path`, or a path that starts with `/`, `./` or `../`."""
-    if text.startswith("snapshot:"):
-        name, _, path = text.removeprefix("snapshot:").partition("/")
-        if not name or ".." in path.split("/"):
-            raise ValueError("must be snapshot:NAME or snapshot:NAME/PATH")
+    """Read `task.port`, `snapshot:name/path`, `snapshot:` before a local path, or a path; paths start with `/`, `./` or `../`."""
+    if text.startswith(SNAPSHOT):
+        place = text.removeprefix(SNAPSHOT)
+        if place.startswith(_LOCAL) or place in (".", ".."):
+            return Source("data", path=place)
+        name, _, path = place.partition("/")
+        if name_problem(name) or ".." in path.split("/") or "\0" in path:
+            raise ValueError(
+                "must be snapshot:NAME or snapshot:NAME/PATH, or snapshot:./PATH for a local directory; "
+                "names are letters, digits, '.', '_' and '-'"
+            )
         return Source("snapshot", name=name, path=path)
-    if text.startswith(("/", "./", "../")):
+    if text.startswith(_LOCAL):
         return Source("file", path=text)
     task, dot, port = text.partition(".")
     if not dot or not task or not port:
@@ -129,6 +141,8 @@ class Submission(Model):
     request: RunRequest = RunRequest()
     code: dict[str, str] = {}
     """Plugin files by their path beside the workflow file -> sha256 of the copy under the run's code/."""
+    snapshots: dict[str, str] = {}
+    """Digests of the snapshots that inputs name: a retry must find the same content under the name. Those that are made by hand have none."""
 
     @model_validator(mode="after")
     def _types_exist(self) -> Self:

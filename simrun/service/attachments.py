@@ -7,6 +7,8 @@ resumed, retried and read years later without the directory it was submitted fro
 from __future__ import annotations
 
 import ast
+import errno
+import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +17,7 @@ from pathlib import Path
 from simrun.base.errors import InvalidInput, Problem
 from simrun.model.tasktype import TaskType, parse_plugin
 from simrun.model.workflow import Submission
+from simrun.store.files import remove_tree
 from simrun.store.layout import RunDir
 
 EXECUTABLE = "application/x-executable"
@@ -24,10 +27,11 @@ _EXECUTE = 0o111
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A file or directory, and where it goes below the run's directory."""
+    """A file or directory, and where it goes below the run's directory. `ours`: nobody else needs it, so it may be moved there."""
 
     source: Path
     target: str
+    ours: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +93,7 @@ def uploaded_attachments(submission: Submission, directory: Path) -> list[Attach
         for path in (directory / "code").rglob("*")
         if path.is_file()
     }
-    return [Attachment(directory / target, target) for target in sorted(wanted | code)]
+    return [Attachment(directory / target, target, ours=True) for target in sorted(wanted | code)]
 
 
 def _references(submission: Submission) -> Iterator[_Reference]:
@@ -110,16 +114,31 @@ def _is_beneath(target: str) -> bool:
 
 
 def attach(run: RunDir, attachments: list[Attachment]) -> None:
-    """Copy the files into the run; a repeated or interrupted copy is made whole."""
+    """Move or copy the files into the run; a repeated or interrupted copy is made whole."""
     for item in attachments:
         target = run.root / item.target
         target.parent.mkdir(parents=True, exist_ok=True)
+        if item.ours and _moved(item.source, target):
+            continue
         if item.source.is_dir():
             shutil.copytree(item.source, target, dirs_exist_ok=True)
         else:
             shutil.copyfile(item.source, target)
             if is_executable(item.source):
                 target.chmod(target.stat().st_mode | _EXECUTE)
+
+
+def _moved(source: Path, target: Path) -> bool:
+    """Rename a file or directory; False where that can't be: the two are on different file systems."""
+    if target.exists():
+        remove_tree(target)  # of a creation that was not finished
+    try:
+        os.rename(source, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        return False
+    return True
 
 
 def is_executable(path: Path) -> bool:

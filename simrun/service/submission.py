@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from typing import Any
 
 from simrun.aio.threads import Pool
@@ -28,10 +29,12 @@ from simrun.model.workflow import Submission
 from simrun.planning import plan_run
 from simrun.service.attachments import Attachment, attach
 from simrun.service.rounds import open_failed_units
+from simrun.service.snapshots import local_data, pinned, uses
 from simrun.store import codec
 from simrun.store.layout import RunDir
 from simrun.store.resources import ResourceStore
 from simrun.store.runs import RunStore
+from simrun.store.snapshots import SnapshotStore
 from simrun.worker import files, units
 
 log = logging.getLogger(__name__)
@@ -70,9 +73,14 @@ def create_run(
 ) -> RunRecord:
     """Make the run exist (blocking); one that exists with the same submission is given as it is.
 
-    Raises Conflict when the id stands for another submission, or was deleted.
+    Raises InvalidInput for snapshots that it may not use, Conflict when the id stands for another submission, or was deleted.
     """
-    there = store.create(record, submission, prepare=lambda run: attach(run, attachments))
+    snapshots = SnapshotStore(store.layout)
+    named = uses(submission) or local_data(submission)
+    with snapshots.held() if named else nullcontext():
+        if named and not store.exists(record.id):
+            submission = pinned(snapshots, submission)
+        there = store.create(record, submission, prepare=lambda run: attach(run, attachments))
     if there.fingerprint != record.fingerprint:
         raise Conflict(
             f"run {record.id} exists with another submission "

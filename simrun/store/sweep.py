@@ -36,6 +36,14 @@ def sweep(layout: StoreLayout, runs: Iterable[str], *, left_s: float = LEFT_S) -
     return count
 
 
+def uploads_left(layout: StoreLayout) -> list[Path]:
+    """Give the directories of requests whose server has ended: all of them, for who is about to serve alone."""
+    try:
+        return [layout.uploads / name for name in os.listdir(layout.uploads)]
+    except FileNotFoundError:
+        return []
+
+
 def time_of_server(root: Path) -> float:
     """Give the time of the clock that the ages of files in a store are told by."""
     probe = files.temporary_name(root)
