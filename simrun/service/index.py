@@ -7,7 +7,6 @@ group or time. It is rebuilt from the records at each start, live runs first, so
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import sqlite3
 from collections.abc import Callable
@@ -16,8 +15,8 @@ from pathlib import Path
 from simrun.base.errors import DamagedRecord, NotFound
 from simrun.model.record import RunRecord
 from simrun.model.workflow import Submission
-from simrun.service.runindex import IndexRow, RunIndex
-from simrun.store import codec
+from simrun.service.runindex import RunIndex
+from simrun.service.runrow import RunRow, damaged_row, row_of, row_of_data
 from simrun.store.layout import RunDir
 from simrun.store.runs import RunStore
 from simrun.worker import files
@@ -25,55 +24,6 @@ from simrun.worker import files
 log = logging.getLogger(__name__)
 
 _BATCH = 1000
-_TERMINAL = frozenset({"succeeded", "failed", "cancelled"})
-
-
-def row_of(record: RunRecord) -> IndexRow:
-    """Give the row of a record."""
-    return IndexRow(
-        record.id,
-        record.group,
-        record.owner,
-        record.name,
-        str(record.state),
-        not record.state.terminal or record.pending,
-        record.times.created,
-        record.times.ended,
-        record.revision,
-        record.labels,
-        None,
-    )
-
-
-def _row_of_data(run_id: str, data: bytes, path: Path) -> IndexRow:
-    """Give the row of a record from its bytes, looking at what the index needs; a model of each of 100,000 would take a minute.
-
-    Raises DamagedRecord.
-    """
-    try:
-        value = json.loads(data)
-        state = value.get("state", "submitting")
-        pending = any(
-            value.get(name) for name in ("pending_logs", "pending_release", "pending_cancel")
-        )
-        times = value["times"]
-        if value["id"] != run_id or value.get("schema", 0) > codec.SCHEMA:
-            raise ValueError("is another run's, or of a newer simrun")
-        return IndexRow(
-            run_id,
-            str(value.get("group", "default")),
-            str(value.get("owner", "")),
-            str(value.get("name", "")),
-            str(state),
-            state not in _TERMINAL or pending,
-            float(times["created"]),
-            times.get("ended"),
-            int(value.get("revision", 0)),
-            dict(value.get("labels", {})),
-            None,
-        )
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise DamagedRecord(f"{path}: can't be read: {type(error).__name__} {error}") from error
 
 
 class IndexedRunStore(RunStore):
@@ -146,17 +96,17 @@ class IndexedRunStore(RunStore):
                 self.index.remove(gone)
         return len(order)
 
-    def _read_row(self, run_id: str) -> IndexRow | None:
+    def _read_row(self, run_id: str) -> RunRow | None:
         path = self.layout.run(run_id).record
         try:
             data = files.read(path)
             if data is None:
                 return None  # a creation that has not come to its end
-            return _row_of_data(run_id, data, path)
+            return row_of_data(run_id, data, path)
         except (DamagedRecord, OSError) as error:
             log.warning("run %s is listed as damaged: %s", run_id, error)
             self._keep_aside(run_id)
-            return IndexRow(run_id, "", "", "", "damaged", False, 0.0, None, 0, {}, str(error))
+            return damaged_row(run_id, str(error))
 
     def _keep_aside(self, run_id: str) -> None:
         """Keep a copy of a damaged record, once; the record itself is left as it is."""
@@ -165,7 +115,7 @@ class IndexedRunStore(RunStore):
             self.layout.damaged.mkdir(exist_ok=True)
             files.create(target, files.read(self.layout.run(run_id).record) or b"")
 
-    def _put(self, rows: list[IndexRow]) -> None:
+    def _put(self, rows: list[RunRow]) -> None:
         try:
             self.index.put(rows)
         except sqlite3.Error as error:

@@ -1,55 +1,54 @@
 """RunIndex: rows about runs in SQLite, on a local disk.
 
 Rebuilt from the records at each start, so a file that can't be read is made anew. It is refused on a network file system, where SQLite's
-locks are no promise.
+locks are no promise. One connection writes; readers have one for each of their threads, which neither wait for it nor hold it up (WAL).
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from simrun.base.errors import UnsupportedStore
+from simrun.base.errors import BackendUnavailable, UnsupportedStore
+from simrun.service.runquery import Position, RunFilter, page_query
+from simrun.service.runrow import RunRow, parsed
 from simrun.store.mounts import network_file_system
 
 log = logging.getLogger(__name__)
 
+# `body` is the row as lists give it, so that a page is put together and not encoded. Rows are found by the other columns
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS runs (
-  id TEXT PRIMARY KEY, grp TEXT NOT NULL, owner TEXT NOT NULL, name TEXT NOT NULL, state TEXT NOT NULL,
-  live INTEGER NOT NULL, created REAL NOT NULL, ended REAL, revision INTEGER NOT NULL, labels TEXT NOT NULL,
-  damaged TEXT
+  id TEXT PRIMARY KEY, grp TEXT NOT NULL, name TEXT NOT NULL, state TEXT NOT NULL, live INTEGER NOT NULL,
+  created REAL NOT NULL, ended REAL, revision INTEGER NOT NULL, damaged INTEGER NOT NULL, body TEXT NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS runs_live ON runs (id) WHERE live = 1;
-CREATE INDEX IF NOT EXISTS runs_group ON runs (grp, id);
-CREATE INDEX IF NOT EXISTS runs_state ON runs (state, id);
 CREATE INDEX IF NOT EXISTS runs_created ON runs (created, id);
+CREATE INDEX IF NOT EXISTS runs_state ON runs (state, created, id);
+CREATE INDEX IF NOT EXISTS runs_group ON runs (grp, created, id);
+CREATE INDEX IF NOT EXISTS runs_group_state ON runs (grp, state, created, id);
+CREATE INDEX IF NOT EXISTS runs_name ON runs (name, created, id, grp, state);
+CREATE INDEX IF NOT EXISTS runs_ended ON runs (ended) WHERE ended IS NOT NULL;
+CREATE TABLE IF NOT EXISTS labels (
+  key TEXT NOT NULL, value TEXT NOT NULL, created REAL NOT NULL, id TEXT NOT NULL, grp TEXT NOT NULL,
+  PRIMARY KEY (key, value, created, id)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS labels_run ON labels (id);
 """
-_VERSION = 1
+_VERSION = 2
 
-
-@dataclass(frozen=True, slots=True)
-class IndexRow:
-    """What the index knows of a run; `damaged` says why its record can't be read."""
-
-    id: str
-    group: str
-    owner: str
-    name: str
-    state: str
-    live: bool
-    created: float
-    ended: float | None
-    revision: int
-    labels: dict[str, str]
-    damaged: str | None
+_PUT = """
+INSERT INTO runs VALUES (?,?,?,?,?,?,?,?,?,?) ON CONFLICT (id) DO UPDATE SET
+  grp=excluded.grp, name=excluded.name, state=excluded.state, live=excluded.live, created=excluded.created, ended=excluded.ended,
+  revision=excluded.revision, damaged=excluded.damaged, body=excluded.body
+WHERE excluded.revision >= runs.revision OR excluded.damaged
+"""
+_CACHE_KB = 8 * 1024
+"""Of a connection that reads."""
 
 
 @contextlib.contextmanager
@@ -64,7 +63,7 @@ def _opening(path: Path) -> Iterator[None]:
 
 
 class RunIndex:
-    """Rows about runs in an SQLite file. Blocking; safe to use from several threads, one at a time."""
+    """Rows about runs in an SQLite file. Blocking; may be used from several threads."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -76,6 +75,8 @@ class RunIndex:
                 "name a file on a local disk with --index FILE"
             )
         self._lock = threading.Lock()
+        self._of_thread = threading.local()
+        self._readers: list[sqlite3.Connection] = []
         with _opening(path):
             self._db = self._open()
 
@@ -97,7 +98,7 @@ class RunIndex:
             db.execute("PRAGMA synchronous=OFF")
             (version,) = db.execute("PRAGMA user_version").fetchone()
             if version not in (0, _VERSION):
-                db.execute("DROP TABLE IF EXISTS runs")
+                db.executescript("DROP TABLE IF EXISTS runs; DROP TABLE IF EXISTS labels;")
             db.executescript(_SCHEMA)
             db.execute(f"PRAGMA user_version={_VERSION}")
         except BaseException:
@@ -105,33 +106,36 @@ class RunIndex:
             raise
         return db
 
-    def put(self, rows: Iterable[IndexRow]) -> None:
+    # --- writing -------------------------------------------------------------------------------------------------------
+
+    def put(self, rows: Iterable[RunRow]) -> None:
         """Write rows; an older revision of a run never replaces a newer one."""
+        rows = list(rows)
         values = [
             (
                 row.id,
                 row.group,
-                row.owner,
                 row.name,
                 row.state,
-                int(row.live),
+                row.live,
                 row.created,
                 row.ended,
                 row.revision,
-                json.dumps(row.labels),
-                row.damaged,
+                row.damaged is not None,
+                row.text(),
             )
             for row in rows
         ]
+        # Labels are of a run for ever; those of a run that was listed as damaged come once it can be read
+        labels = [
+            (key, value, row.created, row.id, row.group)
+            for row in rows
+            for key, value in row.labels.items()
+        ]
         with self._lock, self._transaction():
-            self._db.executemany(
-                "INSERT INTO runs VALUES (?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (id) DO UPDATE SET grp=excluded.grp,"
-                " owner=excluded.owner, name=excluded.name, state=excluded.state, live=excluded.live,"
-                " created=excluded.created, ended=excluded.ended, revision=excluded.revision,"
-                " labels=excluded.labels, damaged=excluded.damaged"
-                " WHERE excluded.revision >= runs.revision OR excluded.damaged IS NOT NULL",
-                values,
-            )
+            self._db.executemany(_PUT, values)
+            if labels:
+                self._db.executemany("INSERT OR IGNORE INTO labels VALUES (?,?,?,?,?)", labels)
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -145,78 +149,67 @@ class RunIndex:
 
     def remove(self, run_ids: Iterable[str]) -> None:
         """Forget runs."""
+        gone = [(run_id,) for run_id in run_ids]
         with self._lock, self._transaction():
-            self._db.executemany("DELETE FROM runs WHERE id = ?", [(run_id,) for run_id in run_ids])
+            self._db.executemany("DELETE FROM runs WHERE id = ?", gone)
+            self._db.executemany("DELETE FROM labels WHERE id = ?", gone)
+
+    # --- reading -------------------------------------------------------------------------------------------------------
+
+    def page(self, wanted: RunFilter, *, limit: int, after: Position | None = None) -> list[str]:
+        """Give up to `limit` rows behind a position, newest first, as JSON objects. Raises BackendUnavailable."""
+        query, values = page_query(wanted, after, limit)
+        try:
+            (text,) = self._reader().execute(query, values).fetchone()
+        except sqlite3.Error as error:
+            raise BackendUnavailable(
+                f"the index {self.path} can't be read now: {error}; a restart makes it anew"
+            ) from error
+        return text.split("\n") if text else []
+
+    def rows(
+        self, wanted: RunFilter | None = None, *, limit: int, after: Position | None = None
+    ) -> list[RunRow]:
+        """Give what `page` gives, as rows."""
+        return [parsed(text) for text in self.page(wanted or RunFilter(), limit=limit, after=after)]
 
     def ids(self) -> set[str]:
         """Give the ids of all runs it knows."""
-        with self._lock:
-            return {run_id for (run_id,) in self._db.execute("SELECT id FROM runs")}
+        return set(self._column("SELECT id FROM runs"))
 
     def live(self) -> list[str]:
         """Give the ids of the runs that have not ended or have something pending."""
-        with self._lock:
-            rows = self._db.execute("SELECT id FROM runs WHERE live = 1 ORDER BY id")
-            return [run_id for (run_id,) in rows]
+        return self._column("SELECT id FROM runs WHERE live = 1 ORDER BY id")
 
-    def rows(
-        self,
-        *,
-        limit: int,
-        before: str | None = None,
-        states: Iterable[str] = (),
-        group: str | None = None,
-        by_time: bool = False,
-        groups: Iterable[str] | None = None,
-    ) -> list[IndexRow]:
-        """Give up to `limit` rows, highest id first, those with an id before `before`; `by_time`: the newest first.
+    def ended_since(self, time: float) -> list[str]:
+        """Give the ids of the runs that ended at a wall time or later."""
+        return self._column("SELECT id FROM runs WHERE ended >= ? ORDER BY id", time)
 
-        `group`: that group alone; `groups`: only those of any of these.
-        """
-        where, values = ["1"], []  # type: tuple[list[str], list[Any]]
-        if before is not None:
-            where.append("id < ?")
-            values.append(before)
-        if wanted := list(states):
-            where.append(f"state IN ({','.join('?' * len(wanted))})")
-            values += wanted
-        if group is not None:
-            where.append("grp = ?")
-            values.append(group)
-        if groups is not None:
-            allowed = list(groups)
-            where.append(f"grp IN ({','.join('?' * len(allowed))})")
-            values += allowed
-        order = "created DESC, id DESC" if by_time else "id DESC"
-        query = f"SELECT * FROM runs WHERE {' AND '.join(where)} ORDER BY {order} LIMIT ?"
-        with self._lock:
-            found = self._db.execute(query, [*values, limit]).fetchall()
-        return [_row(item) for item in found]
-
-    def damaged(self) -> list[IndexRow]:
+    def damaged(self) -> list[RunRow]:
         """Give the runs whose record can't be read."""
+        return [
+            parsed(text) for text in self._column("SELECT body FROM runs WHERE damaged ORDER BY id")
+        ]
+
+    def _column(self, query: str, *values: float) -> list[str]:
         with self._lock:
-            found = self._db.execute("SELECT * FROM runs WHERE damaged IS NOT NULL ORDER BY id")
-            return [_row(item) for item in found.fetchall()]
+            return [value for (value,) in self._db.execute(query, values)]
+
+    def _reader(self) -> sqlite3.Connection:
+        """Give the connection with which this thread reads pages."""
+        db: sqlite3.Connection | None = getattr(self._of_thread, "db", None)
+        if db is None:
+            db = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None)
+            db.execute("PRAGMA query_only=1")
+            db.execute(f"PRAGMA cache_size=-{_CACHE_KB}")
+            self._of_thread.db = db
+            with self._lock:
+                self._readers.append(db)
+        return db
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file; no thread may be reading."""
         with self._lock:
-            self._db.close()
-
-
-def _row(item: tuple[Any, ...]) -> IndexRow:
-    (run_id, group, owner, name, state, live, created, ended, revision, labels, damaged) = item
-    return IndexRow(
-        run_id,
-        group,
-        owner,
-        name,
-        state,
-        bool(live),
-        created,
-        ended,
-        revision,
-        json.loads(labels),
-        damaged,
-    )
+            for db in (*self._readers, self._db):
+                db.close()
+            self._readers.clear()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -31,7 +31,8 @@ from simrun.service.index import IndexedRunStore
 from simrun.service.progress import ProgressReader, RunProgress
 from simrun.service.readiness import StoreCheck
 from simrun.service.rounds import prepare_round
-from simrun.service.runindex import IndexRow, RunIndex
+from simrun.service.runindex import RunIndex
+from simrun.service.runquery import Position, RunFilter
 from simrun.service.submission import Submitter, create_run, new_record
 from simrun.service.why import RunWhy, why
 from simrun.store.lock import StoreLock
@@ -71,7 +72,7 @@ class Session:
         self.store = store
         self._backend, self._controller = backend, controller
         self._pool, self._clock = pool, clock
-        self._index_pool = Pool("index", 1)
+        self._index_pool = Pool("index", 2)
         self.streams = Pool("streams", 8)
         """For files that are sent or received bit by bit: a slow store holds up no record."""
         self._check = StoreCheck(store.layout.root, clock)
@@ -203,30 +204,14 @@ class Session:
                         return None
                     await _change_of(run_id, changes)
 
-    async def rows(
-        self,
-        *,
-        limit: int,
-        before: str | None,
-        states: Sequence[str],
-        group: str | None,
-        by_time: bool = False,
-        groups: Collection[str] | None = None,
-    ) -> list[IndexRow]:
-        """List runs from the index, highest id first or, `by_time`, the newest first; with `groups` only those of these."""
+    async def page(
+        self, wanted: RunFilter, *, limit: int, after: Position | None = None
+    ) -> list[str]:
+        """List runs from the index, newest first, behind a position: rows as JSON objects. Raises BackendUnavailable."""
         if not isinstance(self.store, IndexedRunStore):
             raise BackendUnavailable("this process keeps no index of runs; ask a `simrun serve`")
-        index = self.store.index
         # On a local disk, so a store that hangs must not keep it from answering
-        return await self._index_pool.run(
-            index.rows,
-            limit=limit,
-            before=before,
-            states=states,
-            group=group,
-            by_time=by_time,
-            groups=groups,
-        )
+        return await self._index_pool.run(self.store.index.page, wanted, limit=limit, after=after)
 
     async def in_pool(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run blocking file work in the pool of this session."""

@@ -8,11 +8,11 @@ import pytest
 
 from simrun.base.errors import UnsupportedStore
 from simrun.model.record import RunState
-from simrun.service import index as index_module
 from simrun.service import runindex as runindex_module
 from simrun.service.controller import Controller, closed
 from simrun.service.index import IndexedRunStore
 from simrun.service.runindex import RunIndex
+from simrun.service.runrow import row_of
 from simrun.service.submission import create_run, new_record
 from tests.service.world import SWEEP_THEN_PLOT, World, make_world
 
@@ -146,18 +146,6 @@ def test_an_older_revision_never_replaces_a_newer_row(store: IndexedRunStore) ->
     old = store.read("a")
     end(store, "a")
 
-    store._put([index_module.row_of(old)])
+    store._put([row_of(old)])
 
     assert store.index.live() == []
-
-
-def test_a_page_begins_where_the_last_one_ended(store: IndexedRunStore) -> None:
-    for number in range(5):
-        create(store, f"run{number}")
-
-    first = store.index.rows(limit=2)
-    second = store.index.rows(limit=2, before=first[-1].id)
-
-    assert [row.id for row in first + second] == ["run4", "run3", "run2", "run1"]
-    assert store.index.rows(limit=9, states=["failed"]) == []
-    assert len(store.index.rows(limit=9, group="default")) == 5

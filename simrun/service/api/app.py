@@ -12,6 +12,7 @@ from simrun.service.api import (
     openapi,
     probes,
     resources,
+    runlist,
     runs,
     tasks,
     tickets,
@@ -35,6 +36,7 @@ AGE = "Simrun-Age"
 
 GROUPS = (
     runs.operations,
+    runlist.operations,
     tasks.operations,
     logs.operations,
     artifacts.operations,

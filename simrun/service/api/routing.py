@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
@@ -24,7 +24,6 @@ from simrun.model.access import Scope
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Decorator = Callable[[Handler], Handler]
-M = TypeVar("M", bound=BaseModel)
 
 JSON = "application/json"
 EVENT_STREAM = "text/event-stream"
@@ -39,6 +38,12 @@ class Query(BaseModel):
     """What may stand behind the `?` of an operation; what is not a field of it is refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    repeated: ClassVar[frozenset[str]] = frozenset()
+    """Fields that may be given more than once: as often as they have values, which may stand between commas too."""
+
+
+Q = TypeVar("Q", bound=Query)
 
 
 class NoQuery(Query):
@@ -139,13 +144,14 @@ def operation_of(request: web.Request) -> Operation | None:
     return request.app[OPERATIONS].get(request.match_info.handler)
 
 
-def query_of(request: web.Request, model: type[M]) -> M:
+def query_of(request: web.Request, model: type[Q]) -> Q:
     """Read what stands behind the `?`. Raises BadQuery that names field, value and what is allowed."""
-    twice = sorted(key for key in set(request.query) if len(request.query.getall(key)) > 1)
-    if twice:
+    given = {key: request.query.getall(key) for key in request.query}
+    once = given.keys() - model.repeated
+    if twice := sorted(key for key in once if len(given[key]) > 1):
         raise BadQuery([Problem(twice[0], "is given more than once")])
     try:
-        return model.model_validate(dict(request.query))
+        return model.model_validate({key: ",".join(values) for key, values in given.items()})
     except ValidationError as error:
         raise BadQuery(_problems(error)) from error
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 from dataclasses import asdict
-from typing import Annotated, Any, Literal, Self
+from typing import Any
 
 from aiohttp import web
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BaseModel, ValidationError
 
 from simrun.base import ids
 from simrun.base.errors import InvalidInput, NotFound
@@ -17,7 +17,7 @@ from simrun.model.record import RunRecord, RunState
 from simrun.model.tasktype import TaskType
 from simrun.model.validate import check
 from simrun.model.workflow import Submission, Workflow
-from simrun.service.api.access import SESSION, check_group, principal_of, run_of
+from simrun.service.api.access import SESSION, check_group, run_of
 from simrun.service.api.routing import (
     EVENT_STREAM,
     BadQuery,
@@ -30,48 +30,15 @@ from simrun.service.api.streams import STREAMS
 from simrun.service.api.uploads import received
 from simrun.service.attachments import uploaded_attachments
 from simrun.service.progress import RunProgress
-from simrun.service.runindex import IndexRow
 from simrun.service.session import Session
 
 PING_S = 15.0
 """Longest silence of a stream: proxies cut idle connections, most after 60 s."""
-PAGE = 50
-PAGE_MAX = 500
 IDEMPOTENCY_KEY = "Idempotency-Key"
 KEY_MAX = 255
 
 
-def _listed(value: object) -> object:
-    return [part for part in value.split(",") if part] if isinstance(value, str) else value
-
-
 operations = Operations("runs")
-
-
-class RunQuery(Query):
-    """Which runs are listed."""
-
-    limit: int = Field(default=PAGE, ge=1, le=PAGE_MAX)
-    state: Annotated[tuple[RunState, ...], BeforeValidator(_listed)] = ()
-    """States between commas."""
-    group: str | None = None
-    cursor: str | None = None
-    """Where the page before this one ended, as that said."""
-    sort: Literal["id", "created"] = "id"
-    """id: the highest first; a new run has the highest, but ids may be given. created: the newest first, one page only."""
-
-    @model_validator(mode="after")
-    def _no_cursor_by_time(self) -> Self:
-        if self.sort == "created" and self.cursor is not None:
-            raise ValueError("sort=created has one page only; leave cursor out")
-        return self
-
-
-class RunPage(BaseModel):
-    """Some runs, and where to go on; no cursor on the last page."""
-
-    runs: list[IndexRow]
-    cursor: str | None
 
 
 class CancelQuery(Query):
@@ -171,23 +138,6 @@ async def _state(session: Session, run_id: str) -> RunState | None:
     with contextlib.suppress(NotFound):
         return (await session.record(run_id)).state
     return None
-
-
-@operations.get("/api/v1/runs", scope=Scope.READ, query=RunQuery, answer=RunPage)
-async def list_runs(request: web.Request) -> web.StreamResponse:
-    """List runs, highest id first."""
-    query = query_of(request, RunQuery)
-    rows = await request.app[SESSION].rows(
-        limit=query.limit + 1,
-        before=query.cursor,
-        states=query.state,
-        group=query.group,
-        by_time=query.sort == "created",
-        groups=principal_of(request).only,
-    )
-    more = len(rows) > query.limit and query.sort == "id"
-    shown = rows[: query.limit]
-    return answer(RunPage(runs=shown, cursor=shown[-1].id if more else None))
 
 
 @operations.get("/api/v1/runs/{run}", scope=Scope.READ, answer=RunRecord, problems=(404,))
