@@ -266,18 +266,27 @@ def test_samples_from_several_threads_are_all_counted(v2):
 # --- a real kernel ----------------------------------------------------------------------------------------------------------
 
 
+REMEDY = (
+    "run the tests as root where /sys/fs/cgroup is mounted writable (in a container: --privileged), "
+    "or in a cgroup that was delegated with its memory controller"
+)
+
+
 @pytest.fixture
 def real_cgroup():
-    """A cgroup with a limit of 64 MiB, where this machine lets one be made."""
+    """A cgroup with a limit of 64 MiB."""
     own = cgroup.find()
     if own is None or not os.access(own.mount, os.W_OK):
-        pytest.skip("needs a writable memory cgroup: run as root, or in a delegated one")
+        pytest.fail(f"no memory cgroup can be made here ({own and own.mount}): {REMEDY}")
     directory = own.mount / f"simrun-test-{os.getpid()}"
     directory.mkdir()
     try:
         limit = directory / ("memory.limit_in_bytes" if own.version == 1 else "memory.max")
         if not limit.exists():
-            pytest.skip("needs the memory controller handed down to children of the cgroup's root")
+            pytest.fail(
+                f"{own.mount} doesn't hand the memory controller down: echo +memory > "
+                f"{own.mount}/cgroup.subtree_control; or {REMEDY}"
+            )
         limit.write_text(str(64 * MIB))
         swap = directory / ("memory.swappiness" if own.version == 1 else "memory.swap.max")
         with contextlib.suppress(OSError):
@@ -337,8 +346,6 @@ def test_really_held_memory_is_seen_while_it_is_held(real_cgroup):
 
 def test_this_process_finds_its_own_cgroup():
     found = cgroup.find()
-    if found is None:
-        pytest.skip("no memory cgroup is mounted here")
-
+    assert found is not None, f"no memory cgroup is mounted here: {REMEDY}"
     assert str(os.getpid()) in (found.memory / "cgroup.procs").read_text().split()
     assert Path("/sys") in found.memory.parents
