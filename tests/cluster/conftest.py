@@ -135,6 +135,23 @@ def worker_image(kubeconfig: Path) -> str:
 
 
 @pytest.fixture(scope="session")
+def service_image(kubeconfig: Path) -> str:
+    """The image of the service with this working tree's simrun, renewed in the cluster first if simrun
+    changed.
+    """
+    if _foreign() is None:
+        run(HERE / "images", "simrun")
+        return layout.SERVICE_IMAGE
+    named = os.environ.get("SIMRUN_TEST_SERVICE_IMAGE")
+    if not named:
+        pytest.fail(
+            "set SIMRUN_TEST_SERVICE_IMAGE to an image of simrun that is built from this working tree",
+            pytrace=False,
+        )
+    return named
+
+
+@pytest.fixture(scope="session")
 def pod_uid() -> int:
     """The user and group the pods run as, who may write to the run store."""
     return int(os.environ.get("SIMRUN_TEST_UID", layout.POD_UID))

@@ -97,6 +97,8 @@ def test_the_full_values_set_every_value_that_there_is() -> None:
         ("rbac.create=yes", "/rbac/create"),
         ("terminationGracePeriodSeconds=10", "/terminationGracePeriodSeconds"),
         ("index.sizeLimit=much", "/index/sizeLimit"),
+        ("auth.existingSecret=", "/auth/existingSecret"),
+        ("metrics.serviceMonitor.enabled=true", "/metrics/serviceMonitor/tokenSecret/name"),
     ],
 )
 def test_a_wrong_value_is_refused_by_its_name(wrong: str, named: str) -> None:
