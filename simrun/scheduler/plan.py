@@ -16,29 +16,28 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from simrun.model.launchplan import CATCH_UP_CAP, CatchUp, Overlap
 from simrun.scheduler.cron import Every, Timetable, parse
 
-CATCH_UP_CAP: Final = 1_000
-"""Missed instants that a schedule makes up for at once: more than a weekend of an hourly one, and a load that a cluster survives."""
+__all__ = [
+    "CATCH_UP_CAP",
+    "CatchUp",
+    "Dropped",
+    "Due",
+    "Overlap",
+    "Policy",
+    "Verdict",
+    "between",
+    "considered",
+    "due",
+    "next_due",
+    "timetable_of",
+    "verdict",
+]
+
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND: Final = timedelta(seconds=1)
 _INSTANT: Final = timedelta.resolution
-
-
-class CatchUp(enum.StrEnum):
-    """Which missed instants are fired later."""
-
-    ALL = "all"
-    """All of them, oldest first; of more than the cap the latest."""
-    LATEST = "latest"
-    NONE = "none"
-
-
-class Overlap(enum.StrEnum):
-    """What happens at an instant while an earlier run of the schedule is still going."""
-
-    ALLOW = "allow"
-    SKIP = "skip"
 
 
 class Verdict(enum.StrEnum):
@@ -48,6 +47,9 @@ class Verdict(enum.StrEnum):
     EXISTS = "exists"
     """It has its run already, which counts as success."""
     SKIP = "skip"
+    WAIT = "wait"
+    CANCEL = "cancel"
+    """Cancel the run that is going, and fire."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,9 +167,15 @@ def verdict(overlap: Overlap, *, exists: bool, earlier_is_running: bool) -> Verd
     """
     if exists:
         return Verdict.EXISTS
-    if overlap is Overlap.SKIP and earlier_is_running:
-        return Verdict.SKIP
-    return Verdict.FIRE
+    return _WHILE_RUNNING[overlap] if earlier_is_running else Verdict.FIRE
+
+
+_WHILE_RUNNING: Final = {
+    Overlap.ALLOW: Verdict.FIRE,
+    Overlap.SKIP: Verdict.SKIP,
+    Overlap.QUEUE: Verdict.WAIT,
+    Overlap.CANCEL: Verdict.CANCEL,
+}
 
 
 def _kept(timetable: Timetable, begin: datetime, now: datetime, policy: Policy) -> int:

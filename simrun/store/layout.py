@@ -127,6 +127,11 @@ class StoreLayout:
         return self.root / "scheduler"
 
     @property
+    def schedules_changed(self) -> Path:
+        """scheduler/changed: written whenever a plan is activated, deactivated, paused or resumed; a hint."""
+        return self.scheduler / "changed"
+
+    @property
     def damaged(self) -> Path:
         """damaged/: copies of records that could not be read."""
         return self.root / "damaged"
