@@ -1,8 +1,9 @@
 """Plans of the tasks of a run: from their types and from what earlier attempts used. Pure.
 
 The first memory of a task follows what its type used before, not what its type declares: declarations are guesses, mostly
-far too high, now and then too low. With fewer than three peaks there is nothing to follow and the declaration holds. The
-margin is added, not multiplied: a fixed 128 MiB protects small tasks well and doesn't waste much on large ones.
+far too high, now and then too low. With fewer than three peaks there is nothing to follow and the declaration holds. A peak counts
+among these when its attempt completed: one that was evicted, cancelled or failed half-way might have used more, so it can only raise
+what the others say. The margin is added, not multiplied: a fixed 128 MiB protects small tasks well and doesn't waste much on large ones.
 
 The declared memory is no cap. A type whose runs grew beyond its declaration would otherwise be killed first every time,
 although the store knows better; what a pod may have at most is the business of quotas, which say why they refuse.
@@ -90,13 +91,12 @@ def plan_run(
 def first_memory(task_type: TaskType, observations: Sequence[Observation]) -> int:
     """Give the memory of a first attempt in bytes: above the highest known peak, or as declared.
 
-    The peak of a killed attempt is only a lower bound, so it does not count towards the three that are needed; but it
-    raises the result, since an attempt of this type is known to have needed more.
+    The peak of an attempt that did not complete is only a lower bound, so it does not count towards the three that are needed;
+    but it raises the result, since an attempt of this type is known to have needed that much.
     """
-    peaks = _peaks(observations)
-    if len(peaks) < MIN_PEAKS:
+    if sum(_is_whole(seen) for seen in observations) < MIN_PEAKS:
         return task_type.resources.memory
-    highest = max(peaks)
+    highest = max(_peaks(observations))
     margin = max(MARGIN, int(highest * MARGIN_SHARE))
     return max(_rounded_up(highest + margin), after_kills(_kill_limits(observations)))
 
@@ -117,8 +117,13 @@ def after_kills(limits: Sequence[int]) -> int:
     return _rounded_up(max(int(highest * KILL_GROWTH), highest + KILL_STEP))
 
 
+def _is_whole(seen: Observation) -> bool:
+    """Whether a peak was measured to the end of an attempt that did all it had to do."""
+    return seen.peak_memory is not None and seen.reason == "completed" and not seen.oom
+
+
 def _peaks(observations: Sequence[Observation]) -> list[int]:
-    """Give the peaks that were measured to the end of an attempt, in bytes."""
+    """Give what attempts are known to have used at least, in bytes; kills are counted by their limits."""
     return [
         seen.peak_memory for seen in observations if seen.peak_memory is not None and not seen.oom
     ]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simrun.model.report import Observation
+from simrun.model.report import Observation, Reason
 from simrun.model.tasktype import TaskType
 from simrun.model.workflow import Task, Workflow
 from simrun.planning import plan_run, plan_task, retry_memory
@@ -17,7 +17,13 @@ MIB = 2**20
 GIB = 2**30
 
 
-def seen(peak: float | None, *, given_memory: float = 1024, oom: bool = False) -> Observation:
+def seen(
+    peak: float | None,
+    *,
+    given_memory: float = 1024,
+    oom: bool = False,
+    reason: Reason = "completed",
+) -> Observation:
     """An observation; sizes in MiB."""
     return Observation(
         type="t",
@@ -28,6 +34,7 @@ def seen(peak: float | None, *, given_memory: float = 1024, oom: bool = False) -
         given_memory=int(given_memory * MIB),
         peak_memory=None if peak is None else int(peak * MIB),
         oom=oom,
+        reason=reason,
         at=0,
     )
 
@@ -87,6 +94,20 @@ def test_the_peak_of_a_killed_attempt_counts_as_no_peak_but_raises_the_memory() 
     assert plan_task(task_type(), two, units=None, image=None).memory == 512 * MIB
     three = [seen(100), *two]
     assert plan_task(task_type(), three, units=None, image=None).memory == 848 * MIB
+
+
+@pytest.mark.parametrize(
+    "reason", ["evicted", "preempted", "lost", "cancelled", "deadline", "error", "start_error"]
+)
+def test_the_peak_of_an_attempt_that_did_not_complete_counts_as_none_but_raises_the_memory(
+    reason: Reason,
+) -> None:
+    low = [seen(20, reason=reason)] * 5
+    assert plan_task(task_type(), low, units=None, image=None).memory == 512 * MIB
+    three = [seen(100)] * 3
+    assert plan_task(task_type(), [*three, *low], units=None, image=None).memory == 240 * MIB
+    high = [*three, seen(300, reason=reason)]
+    assert plan_task(task_type(), high, units=None, image=None).memory == 432 * MIB
 
 
 def test_observed_peaks_may_go_beyond_the_declaration() -> None:

@@ -118,6 +118,8 @@ class Observation(StoredModel):
     peak_memory: int | None = None
     """Highest unreclaimable memory in bytes; of a kill for memory the limit, which is a lower bound."""
     oom: bool = False
+    reason: Reason = "completed"
+    """How the attempt ended; the peak of one that did not complete is a lower bound."""
     given_cpus: float | None = None
     cpu_s: float | None = None
     wall_s: float | None = None

@@ -97,7 +97,8 @@ class Effects:
         seen = effect.attempt
         task_dir = self._store.layout.run(run_id).task(effect.task)
         if seen.phase.ended:
-            if task_dir.claims.exists():  # only who holds units has anything to take over
+            # Only who holds units has anything to take over
+            if files.listed(task_dir.root, task_dir.claims.name):
                 word = files.encode({"reason": seen.reason, "exit_code": seen.exit_code})
                 holder = holder_name(effect.worker, seen.n, seen.pod_uid)
                 self._store.mark(task_dir.dead, holder, word)
@@ -137,6 +138,7 @@ class Effects:
             given_memory=report.memory.limit or plan.memory,
             peak_memory=report.memory.peak_unreclaimable,
             oom=is_oom(report, report.attempt, view.record.oom_kills),
+            reason=report.reason,
             given_cpus=report.cpus or plan.cpus,
             cpu_s=report.cpu_s,
             wall_s=report.ended - report.started,
@@ -156,6 +158,7 @@ class Effects:
             given_memory=given,
             peak_memory=given if killed else evidence.peak_memory,
             oom=killed,
+            reason="oom" if killed else evidence.reason or "lost",
             given_cpus=plan.cpus,
             cpu_s=evidence.cpu_s,
             wall_s=(evidence.ended or 0) - (evidence.started or 0) if both else None,

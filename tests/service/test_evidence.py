@@ -6,10 +6,12 @@ from dataclasses import replace
 
 from simrun.backends.base import Attempt, Node, Phase
 from simrun.model.record import RunState, TaskState
-from simrun.model.report import AttemptEvidence
+from simrun.model.report import AttemptEvidence, MemoryUse, WorkerReport
 from simrun.service.evidence import evidence_of, merged
+from simrun.store import codec
 from simrun.worker import files
-from tests.service.world import World, make_world
+from tests.mounts import two_views
+from tests.service.world import FakeClock, World, make_world
 
 GIB = 2**30
 RUNNING = Attempt(n=0, phase=Phase.RUNNING, pod_uid="pod-a", node="node0", memory=GIB, started=5.0)
@@ -130,3 +132,52 @@ def test_a_later_word_of_the_pod_itself_counts() -> None:
     known = merged(evidence_of("w", LEAVING), seen)
 
     assert (known.reason, known.exit_code, known.leaving) == ("error", 3, None)
+
+
+async def test_the_end_of_a_worker_is_marked_though_a_lookup_of_its_claims_was_answered_no_before(
+    clock: FakeClock,
+) -> None:
+    with two_views() as (service, pods):
+        world = make_world(service, clock)
+        name = await world.start()
+        claims = world.task_dir("sweep") / "claims"
+        assert not claims.exists()
+        (pods / claims.relative_to(service)).mkdir()
+        assert not claims.exists()
+        ended = replace(RUNNING, phase=Phase.ERROR, reason="lost", ended=9.0)
+        world.backend.attempt(name, "sweep-w0", ended, node=Phase.RUNNING)
+
+        await world.look()
+
+        (dead,) = files.listing(world.store.layout.run("run1").task("sweep").dead)
+        assert dead.startswith("sweep-w0-0.")
+        world.pool.close()
+
+
+async def test_an_observation_tells_how_its_attempt_ended(world: World) -> None:
+    name = await world.start()
+    ended = replace(RUNNING, phase=Phase.ERROR, reason="evicted", ended=9.0, peak_unreclaimable=7)
+    world.backend.attempt(name, "sweep-w0", ended, node=Phase.RUNNING)
+    report = WorkerReport(
+        run="run1",
+        task="sweep",
+        worker="sweep-w0",
+        attempt=1,
+        exit_code=143,
+        reason="cancelled",
+        started=1,
+        ended=2,
+        memory=MemoryUse(peak_unreclaimable=8),
+    )
+    reports = world.store.layout.run("run1").task("sweep").reports
+    (reports / "sweep-w0-1.json").write_bytes(codec.encode(report))
+    world.backend.succeed(name, "sweep-w0", 2)
+    world.merge("sweep")
+
+    await world.look()
+
+    seen = world.resources.of_type("split")
+    assert [(item.attempt, item.peak_memory, item.reason) for item in seen] == [
+        (0, 7, "evicted"),
+        (1, 8, "cancelled"),
+    ]
