@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import re
 
 from aiohttp import web
-from pydantic import Field, field_validator
+from pydantic import BaseModel, Field, field_validator
 
 from simrun.base.errors import NotFound
 from simrun.model.access import Scope
 from simrun.model.record import RunRecord
 from simrun.service.api.access import SESSION, run_of
-from simrun.service.api.routing import BYTES, Operations, Query, query_of
+from simrun.service.api.routing import BYTES, Operations, Query, answer, query_of
+from simrun.service.api.sending import RANGE_HEADERS, send_file
 from simrun.service.api.streams import STREAMS
+from simrun.service.api.tasks import task_of
 from simrun.service.session import Session
-from simrun.store.logs import LogReader, check_logs, logs_of, of_attempt
+from simrun.store.logs import LogReader, check_logs, logs_of, of_attempt, open_log
+from simrun.store.runs import RunStore
 
 LOOK_S = 0.5
 
@@ -46,6 +51,63 @@ class LogQuery(Query):
         return value
 
 
+class LogFile(BaseModel):
+    """The log of one attempt. size in bytes, as it is now."""
+
+    task: str
+    worker: str
+    attempt: int
+    size: int
+
+
+class LogList(BaseModel):
+    """The logs of a run by task, worker and attempt."""
+
+    logs: list[LogFile]
+
+
+@operations.get("/api/v1/runs/{run}/logs", scope=Scope.READ, answer=LogList, problems=(404,))
+async def list_logs(request: web.Request) -> web.StreamResponse:
+    """List the logs of a run."""
+    session, record = request.app[SESSION], await run_of(request)
+    return answer(LogList(logs=await session.in_pool(_listed, session.store, record)))
+
+
+def _listed(store: RunStore, record: RunRecord) -> list[LogFile]:
+    found = []
+    for task in record.tasks:
+        for log in logs_of(store, record.id, task):
+            with contextlib.suppress(NotFound):  # a link or a device where a log should be
+                fd = open_log(store, record.id, task, log)
+                size = os.fstat(fd).st_size
+                os.close(fd)
+                found.append(LogFile(task=task, worker=log.worker, attempt=log.attempt, size=size))
+    return found
+
+
+@operations.get(
+    "/api/v1/runs/{run}/logs/{task}/{worker}/{attempt}",
+    scope=Scope.READ,
+    content_type=BYTES,
+    also=(206, 304),
+    problems=(404, 416),
+    headers=RANGE_HEADERS,
+)
+async def attempt_log(request: web.Request) -> web.StreamResponse:
+    """Send the log of one attempt as it is now, or a range of it."""
+    session, record = request.app[SESSION], await run_of(request)
+    task = task_of(request, record)
+    worker, attempt = request.match_info["worker"], request.match_info["attempt"]
+
+    def opener() -> int:
+        for log in logs_of(session.store, record.id, task):
+            if (log.worker, str(log.attempt)) == (worker, attempt):
+                return open_log(session.store, record.id, task, log)
+        raise NotFound(f"no log of attempt {attempt!r} of {worker!r} of task {task!r}")
+
+    return await send_file(request, opener, name=f"{worker}-{attempt}.log")
+
+
 @operations.get(
     "/api/v1/runs/{run}/logs/{task}",
     scope=Scope.READ,
@@ -61,10 +123,7 @@ async def task_log(request: web.Request) -> web.StreamResponse:
     """
     session, query = request.app[SESSION], query_of(request, LogQuery)
     record = await run_of(request)
-    run_id, task = record.id, request.match_info["task"]
-    if task not in record.tasks:
-        known = ", ".join(list(record.tasks)[:20])
-        raise NotFound(f"run {run_id} has no task {task!r}; it has {known}")
+    run_id, task = record.id, task_of(request, record)
     worker, attempt = query.worker, query.attempt
     lines, size, follow = query.lines, query.tail, query.follow
     reader = LogReader(

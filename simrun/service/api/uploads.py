@@ -1,9 +1,15 @@
-"""Bodies of submissions: JSON, or multipart/form-data whose files are streamed to disk, never held in memory."""
+"""Bodies that bring files: submissions as JSON or multipart/form-data, and archives. All are streamed to the run store, never held in memory.
+
+To the store and not to a temporary directory of this machine: what has arrived is moved to its place by a rename, and a disk of the size
+of an upload is needed in the store anyway.
+"""
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import json
-import tempfile
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,9 +22,35 @@ from simrun.base.errors import InvalidInput
 from simrun.service.attachments import EXECUTABLE
 from simrun.service.session import Session
 from simrun.store.files import remove_tree
+from simrun.store.layout import StoreLayout
+from simrun.worker import files
 
 FILES_MAX = 10_000
+BYTES_MAX = 16 * 2**30
+"""Of the files of one submission."""
+TEXT_MAX = 64 * 2**20
+"""Bytes of a submission itself."""
 CHUNK = 2**16
+BLOCK = 2**20
+_NO_NAME = frozenset({errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ})
+_REMEDY = "put data into a snapshot"
+
+
+@asynccontextmanager
+async def place_for_upload(session: Session) -> AsyncIterator[Path]:
+    """Give a directory in the store that goes when this ends, with what is still in it."""
+    base = await session.in_pool(_make, session.store.layout)
+    try:
+        yield base
+    finally:
+        await session.in_pool(remove_tree, base)
+
+
+def _make(layout: StoreLayout) -> Path:
+    files.make_directory(layout.uploads)
+    base = files.temporary_name(layout.uploads)
+    os.mkdir(base)
+    return base
 
 
 @asynccontextmanager
@@ -26,54 +58,122 @@ async def received(
     request: web.Request, session: Session
 ) -> AsyncIterator[tuple[dict[str, Any], Path]]:
     """Give what a request says and the directory of the files it came with, which goes when this ends. Raises InvalidInput."""
-    base = Path(await session.in_pool(tempfile.mkdtemp, prefix="simrun-upload-"))
-    try:
+    async with place_for_upload(session) as base:
         if request.content_type == "multipart/form-data":
             yield await _multipart(request, session, base), base
         else:
             yield await _json(request), base
-    finally:
-        await session.in_pool(remove_tree, base)
+
+
+async def received_file(
+    request: web.Request, session: Session, target: Path, *, most: int, sha256: bytes | None = None
+) -> None:
+    """Stream the body to a file; more than `most` bytes are 413. Raises InvalidInput where it has not the SHA-256 that was said."""
+    digest = hashlib.sha256()
+    total = 0
+    async with aiofiles.open(target, "wb") as file:
+        async for data in request.content.iter_chunked(BLOCK):
+            total += len(data)
+            if total > most:
+                raise web.HTTPRequestEntityTooLarge(max_size=most, actual_size=total)
+            if sha256 is not None:
+                await session.streams.run(digest.update, data)
+            await file.write(data)
+    if sha256 not in (None, digest.digest()):
+        raise InvalidInput.one(
+            "Repr-Digest",
+            f"is not that of the {total} bytes that arrived; theirs is {digest.hexdigest()}",
+            value=(sha256 or b"").hex(),
+            remedy="send it again",
+        )
 
 
 async def _json(request: web.Request) -> dict[str, Any]:
     try:
         body = await request.json()
-    except (ValueError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidInput.one("", f"the body is no JSON: {error}") from error
-    if not isinstance(body, dict):
-        raise InvalidInput.one("", "the body must be an object", value=type(body).__name__)
-    return body
+    return _object(body, "")
 
 
 async def _multipart(request: web.Request, session: Session, base: Path) -> dict[str, Any]:
     """Read the parts; files are streamed to `base` under their own relative paths."""
     body: dict[str, Any] = {}
-    count = 0
-    async for part in await request.multipart():
-        if not isinstance(part, BodyPartReader):
-            raise InvalidInput.one("", "a part must not be multipart itself")
-        if part.name in ("submission", "id"):
-            text = (await part.read(decode=True)).decode()
-            body[part.name] = json.loads(text) if part.name == "submission" else text
-            continue
-        count += 1
-        if count > FILES_MAX:
-            raise InvalidInput.one(
-                "file", f"more than {FILES_MAX} files", remedy="put data into a snapshot"
-            )
-        target = _beneath(base, part.filename or "")
-        await session.in_pool(target.parent.mkdir, parents=True, exist_ok=True)
-        async with aiofiles.open(target, "wb") as file:
-            while chunk := await part.read_chunk(CHUNK):
-                await file.write(chunk)
-        if part.headers.get(hdrs.CONTENT_TYPE) == EXECUTABLE:
-            await session.in_pool(target.chmod, 0o755)
+    count = total = 0
+    try:
+        async for part in await request.multipart():
+            if not isinstance(part, BodyPartReader):
+                raise InvalidInput.one("", "a part must not be multipart itself")
+            if part.name in ("submission", "id"):
+                body[part.name] = await _field(part)
+                continue
+            count += 1
+            if count > FILES_MAX:
+                raise InvalidInput.one("file", f"more than {FILES_MAX} files", remedy=_REMEDY)
+            total += await _file(part, session, base, BYTES_MAX - total)
+    except (ValueError, AssertionError) as error:  # of aiohttp, for what is no multipart body
+        if isinstance(error, InvalidInput):
+            raise
+        raise InvalidInput.one("", f"the body is no multipart/form-data: {error}") from error
     return body
+
+
+async def _field(part: BodyPartReader) -> Any:
+    """Read a part that is no file."""
+    data = bytearray()
+    while chunk := await part.read_chunk(CHUNK):
+        data += chunk
+        if len(data) > TEXT_MAX:
+            raise web.HTTPRequestEntityTooLarge(max_size=TEXT_MAX, actual_size=len(data))
+    try:
+        text = bytes(data).decode()
+        return text if part.name == "id" else _object(json.loads(text), "submission")
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, InvalidInput):
+            raise
+        raise InvalidInput.one(part.name or "", f"can't be read: {error}") from error
+
+
+def _object(value: Any, field: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise InvalidInput.one(field, "must be an object", value=type(value).__name__)
+    return value
+
+
+async def _file(part: BodyPartReader, session: Session, base: Path, most: int) -> int:
+    """Write one file; how many bytes it has."""
+    name = part.filename or ""
+    target = _beneath(base, name)
+    size = 0
+    try:
+        await session.in_pool(target.parent.mkdir, parents=True, exist_ok=True)
+        async with aiofiles.open(target, "xb") as file:
+            while chunk := await part.read_chunk(CHUNK):
+                size += len(chunk)
+                if size > most:
+                    text = f"more than {BYTES_MAX} bytes of files"
+                    raise InvalidInput.one("file", text, remedy=_REMEDY)
+                await file.write(chunk)
+    except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+        text = "stands where another file or directory does; send each file once"
+        raise InvalidInput.one("file", text, value=name) from error
+    except OSError as error:
+        if error.errno not in _NO_NAME:
+            raise
+        raise InvalidInput.one(
+            "file", f"can't be a name here: {error.strerror}", value=name[:200]
+        ) from error
+    if part.headers.get(hdrs.CONTENT_TYPE) == EXECUTABLE:
+        await session.in_pool(target.chmod, 0o755)
+    return size
 
 
 def _beneath(base: Path, name: str) -> Path:
     parts = Path(name).parts
     if not parts or Path(name).is_absolute() or ".." in parts or "\0" in name:
         raise InvalidInput.one("file", "must have a relative path as its file name", value=name)
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput.one("file", "must have a name in UTF-8", value=name) from error
     return base.joinpath(*parts)

@@ -234,3 +234,23 @@ async def test_absolute_paths_and_zero_bytes_are_not_found(
     served: Served, trapped: Path, path: str
 ) -> None:
     assert (await served.ask("GET", f"{RUN}/artifacts{path}"))[0] == 404
+
+
+# --- logs as files -------------------------------------------------------------------------------------------------------
+
+
+async def test_the_log_of_an_attempt_is_sent_with_ranges_byte_for_byte(
+    served: Served, out: Path
+) -> None:
+    logs = served.session.store.layout.run("mine").task("a").logs
+    logs.mkdir(exist_ok=True)
+    (logs / "a-0.log").write_bytes(b"one\x80\x00two")
+    (logs / "a-1.log").symlink_to("/etc/passwd")
+
+    _, body, _ = await served.ask("GET", f"{RUN}/logs")
+    status, content, _ = await served.ask("GET", f"{RUN}/logs/a/a/0", headers={"Range": "bytes=3-"})
+
+    assert body["logs"] == [{"task": "a", "worker": "a", "attempt": 0, "size": 8}]
+    assert (status, content) == (206, b"\x80\x00two")
+    for missing in ("a/a/1", "a/a/7", "a/b/0", "none/a/0", "..%2fa/a/0"):
+        assert (await served.ask("GET", f"{RUN}/logs/{missing}"))[0] == 404
