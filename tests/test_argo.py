@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from simrun.argo import text, to_argo
+from simrun.base.errors import InvalidInput
 from simrun.model.cluster import ClusterConfig, ExecutorContainers
 from simrun.model.plan import TaskPlan
 from simrun.model.record import RunRecord, RunTimes, TaskState
@@ -230,6 +231,20 @@ def test_priority_and_queue_are_the_clusters() -> None:
     assert found["spec"]["podMetadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "q"
     for name in ("t", "t-merge", "u"):
         assert template(found, name)["priorityClassName"] == "{{inputs.parameters.priority}}"
+
+
+def test_the_priority_of_a_run_stands_for_classes_of_the_cluster() -> None:
+    known = {"high": {"base": "urgent", "extra": "less"}, "low": {"base": "idle"}}
+
+    def priorities(priority: str | None) -> list[str]:
+        found = manifest({"t": WIDE}, config={"priorities": known}, priority=priority)
+        return [arguments(task)["priority"] for task in dag(found).values()]
+
+    assert priorities("high") == ["urgent", "less"]
+    assert priorities("low") == ["idle", "simrun-extra"]
+    assert priorities("normal") == priorities(None) == ["simrun-base", "simrun-extra"]
+    with pytest.raises(InvalidInput, match=r"priority: .*'urgent'.*one of high, low, normal"):
+        priorities("urgent")
 
 
 def test_a_cluster_without_topology_levels_can_leave_the_annotation_out() -> None:

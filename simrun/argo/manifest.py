@@ -47,11 +47,12 @@ def to_argo(
 
     The settings of the tasks are not in it: they stand in settings.json of each task, written before it is submitted, as
     do the directories that it mounts. Raises ValueError where a task has no image or no command, stages a port which is
-    no input, or gives a name that no manifest may carry.
+    no input, or gives a name that no manifest may carry; InvalidInput where the cluster has no classes for the run's priority.
     """
     if problem := ids.run_id_problem(record.id):
         raise ValueError(f"run id {record.id!r} {problem}")
     pods = pods_of(record, plans, types, config)
+    classes = config.priority(record.priority)
     if not pods:
         raise ValueError(f"every task of run {record.id!r} is done: there is nothing to submit")
     return {
@@ -73,7 +74,7 @@ def to_argo(
             "ttlStrategy": {"secondsAfterCompletion": config.workflow_ttl_s},
             "volumes": _volumes(config),
             "templates": [
-                {"name": ENTRYPOINT, "dag": {"tasks": _dag_tasks(pods, config)}},
+                {"name": ENTRYPOINT, "dag": {"tasks": _dag_tasks(pods, classes)}},
                 *(template(pod, record, config) for pod in pods if not pod.may_fail),
             ],
         },
@@ -151,8 +152,11 @@ def _common_patch(config: ClusterConfig) -> Manifest:
 # --- the DAG
 
 
-def _dag_tasks(pods: list[Pod], config: ClusterConfig) -> list[Manifest]:
-    """Give the DAG's tasks: one for each pod that may not fail, one for all extra workers of a task together."""
+def _dag_tasks(pods: list[Pod], classes: tuple[str, str]) -> list[Manifest]:
+    """Give the DAG's tasks: one for each pod that may not fail, one for all extra workers of a task together.
+
+    `classes`: the priority of the former and of the latter.
+    """
     extras: dict[str, list[Pod]] = {}
     for pod in pods:
         if pod.may_fail:
@@ -161,31 +165,27 @@ def _dag_tasks(pods: list[Pod], config: ClusterConfig) -> list[Manifest]:
     for pod in pods:
         if pod.may_fail:
             continue
-        tasks.append(_dag_task(pod.worker, pod, pod.worker, config))
+        tasks.append(_dag_task(pod.worker, pod, pod.worker, classes))
         if pod.role == protocol.ROLE_BASE and pod.task in extras:
-            tasks.append(_scatter(pod, extras[pod.task], config))
+            tasks.append(_scatter(pod, extras[pod.task], classes))
     return tasks
 
 
-def _scatter(coordinator: Pod, extras: list[Pod], config: ClusterConfig) -> Manifest:
+def _scatter(coordinator: Pod, extras: list[Pod], classes: tuple[str, str]) -> Manifest:
     task = coordinator.task
     worker = f"{task}-w{{{{item}}}}"
     return {
-        **_dag_task(f"{task}-extra", extras[0], worker, config),
+        **_dag_task(f"{task}-extra", extras[0], worker, classes),
         "withSequence": {"start": "1", "count": str(len(extras))},
         "continueOn": {"failed": True, "error": True},
     }
 
 
-def _dag_task(name: str, pod: Pod, worker: str, config: ClusterConfig) -> Manifest:
-    values = (worker, _priority(pod, config), pod.task, pod.role)
+def _dag_task(name: str, pod: Pod, worker: str, classes: tuple[str, str]) -> Manifest:
+    values = (worker, classes[pod.priority == "extra"], pod.task, pod.role)
     pairs = zip(PARAMETERS, values, strict=True)
     task: Manifest = {"name": name, "template": template_name(pod)}
     if pod.needs:
         task["dependencies"] = list(pod.needs)
     task["arguments"] = {"parameters": [{"name": key, "value": value} for key, value in pairs]}
     return task
-
-
-def _priority(pod: Pod, config: ClusterConfig) -> str:
-    return config.extra_priority if pod.priority == "extra" else config.base_priority

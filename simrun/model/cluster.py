@@ -9,6 +9,7 @@ from pydantic import Field, field_validator
 from simrun.model import labels
 from simrun.model.base import Model
 from simrun.model.mounts import Mounts
+from simrun.model.priorities import NORMAL, unknown
 
 
 class ExecutorContainers(Model):
@@ -20,6 +21,14 @@ class ExecutorContainers(Model):
 
     init: list[str] = ["init"]
     containers: list[str] = ["wait"]
+
+
+class PriorityClasses(Model):
+    """What the pods of runs of one priority have. Each names a WorkloadPriorityClass and a PriorityClass."""
+
+    base: str
+    extra: str | None = None
+    """Of extra workers; None for `extra_priority` of the cluster."""
 
 
 class ClusterConfig(Model):
@@ -37,6 +46,8 @@ class ClusterConfig(Model):
     """Name of both the WorkloadPriorityClass and the PriorityClass of coordinators, merges and unsplit tasks."""
     extra_priority: str = "simrun-extra"
     """The same of extra workers, which others may preempt."""
+    priorities: dict[str, PriorityClasses] = {}
+    """By the priority that a run may ask for. `normal`, if it is not here, is base_priority and extra_priority."""
     service_account: str = "simrun-pod"
     """Needs create and patch on workflowtaskresults.argoproj.io: the executor writes its results as this account."""
     store: dict[str, Any] = {"persistentVolumeClaim": {"claimName": "simrun-store"}}
@@ -78,6 +89,27 @@ class ClusterConfig(Model):
                 "hostPath is forbidden by Pod Security restricted; bind a PersistentVolume and name its claim"
             )
         return value
+
+    def priority(self, name: str | None) -> tuple[str, str]:
+        """Give the classes of coordinators and of extra workers of a run of this priority. Raises InvalidInput."""
+        word = name or NORMAL
+        if word in self.priorities:
+            classes = self.priorities[word]
+            return classes.base, classes.extra or self.extra_priority
+        if word != NORMAL:
+            known = sorted({NORMAL, *self.priorities})
+            raise unknown(
+                word, known, "that the cluster's configuration (priorities) has classes for"
+            )
+        return self.base_priority, self.extra_priority
+
+    def priority_fields(self, name: str | None) -> tuple[str, str]:
+        """Give the fields that name these classes."""
+        word = name or NORMAL
+        if word not in self.priorities:
+            return "base_priority", "extra_priority"
+        extra = f"priorities.{word}.extra" if self.priorities[word].extra else "extra_priority"
+        return f"priorities.{word}.base", extra
 
     def mounts(self, run: str) -> Mounts:
         """Give the directories of a run's pods: the same in every pod, since only the run's own part is mounted."""

@@ -85,6 +85,7 @@ class RunRecord(StoredModel):
     """By worker: attempts that ended through no fault of theirs."""
     max_evictions: int = 5
     reserve_node: bool = False
+    priority: str | None = None
     workflow_name: str | None = None
     workflow_uid: str | None = None
     node: str | None = None

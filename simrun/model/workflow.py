@@ -120,6 +120,7 @@ class RunRequest(Model):
     name: str = ""
     labels: dict[str, str] = {}
     priority: str | None = None
+    """low, normal or high; a cluster's configuration may know more words."""
     reserve_node: bool = False
     max_evictions: int = Field(default=5, ge=0, le=1000)
     notify: Notify | None = None

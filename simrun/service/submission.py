@@ -58,6 +58,7 @@ def new_record(submission: Submission, run_id: str, now: float) -> RunRecord:
         tasks=dict.fromkeys(submission.workflow.tasks, TaskState.WAITING),
         max_evictions=request.max_evictions,
         reserve_node=request.reserve_node,
+        priority=request.priority,
         # Known before anything is created, so that a cancellation at any moment knows what to stop
         workflow_name=workflow_name(run_id),
         times=RunTimes(created=now),

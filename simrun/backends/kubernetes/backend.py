@@ -98,7 +98,7 @@ class KubernetesBackend:
         )
         name = str(manifest["metadata"]["name"])
         try:
-            await self._preflight.placement(_priorities(plans))
+            await self._preflight.placement(self._priorities(record, plans))
         except InvalidInput:
             if not await self._is_there(name):  # what was made before can't be refused any more
                 raise
@@ -212,6 +212,13 @@ class KubernetesBackend:
     def _path(self, name: str) -> str:
         return f"{self._workflows_path}/{name}"
 
+    def _priorities(self, record: RunRecord, plans: Mapping[str, TaskPlan]) -> dict[str, str]:
+        """The priority classes that the pods of a run have, by the field of the configuration that names them."""
+        fields = self._config.priority_fields(record.priority)
+        extra = any(plan.split and plan.pods > 1 for plan in plans.values())
+        base, extras = zip(fields, self._config.priority(record.priority), strict=True)
+        return dict([base, extras] if extra else [base])
+
     async def _kill_pods(self, name: str) -> None:
         """End what still runs of a workflow at once. Not in zero seconds: then the API would forget pods that still run."""
         for pod in await list_all(self._kube, self._pods_path, f"{labels.ARGO_WORKFLOW}={name}"):
@@ -274,12 +281,6 @@ async def open_backend(
         await backend.check()
         async with backend:
             yield backend
-
-
-def _priorities(plans: Mapping[str, TaskPlan]) -> list[str]:
-    """The fields of the priorities that the pods of these plans have."""
-    extra = any(plan.split and plan.pods > 1 for plan in plans.values())
-    return ["base_priority", "extra_priority"] if extra else ["base_priority"]
 
 
 def _has_ended(workflow: JsonObject) -> bool:

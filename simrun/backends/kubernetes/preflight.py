@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
@@ -83,10 +83,14 @@ class Preflight:
                 " bind a Role with these verbs to the account that simrun uses (`kubectl auth whoami` names it)"
             )
 
-    async def placement(self, priorities: Sequence[str]) -> None:
-        """Look for what the cluster file names. Raises InvalidInput with everything that is missing."""
+    async def placement(self, priorities: Mapping[str, str]) -> None:
+        """Look for what the cluster file names. Raises InvalidInput with everything that is missing.
+
+        priorities: names of priority classes by the field of the cluster file that names them.
+        """
         now = asyncio.get_running_loop().time()
-        found_at = self._found_at.get(tuple(priorities))
+        key = tuple(sorted(priorities.values()))
+        found_at = self._found_at.get(key)
         if found_at is not None and now - found_at < FRESH_S:
             return
         async with _results() as group:
@@ -95,8 +99,8 @@ class Preflight:
                 group.create_task(self._queue()),
                 group.create_task(self._service_account()),
                 *(
-                    group.create_task(self._priority(field, kind))
-                    for field in priorities
+                    group.create_task(self._priority(field, name, kind))
+                    for field, name in priorities.items()
                     for kind in ("PriorityClass", "WorkloadPriorityClass")
                 ),
                 *(
@@ -108,7 +112,7 @@ class Preflight:
         missing = [problem for problem in problems if problem.field == "namespace"]
         if problems:
             raise InvalidInput(missing or problems)
-        self._found_at[tuple(priorities)] = now
+        self._found_at[key] = now
 
     # --- one question each ---------------------------------------------------------------------------------------------
 
@@ -152,8 +156,7 @@ class Preflight:
         remedy = f"bind a Role with these verbs to it in namespace {namespace}"
         return Problem("service_account", text, name, remedy)
 
-    async def _priority(self, field: str, kind: str) -> Problem | None:
-        name = str(getattr(self._config, field))
+    async def _priority(self, field: str, name: str, kind: str) -> Problem | None:
         if kind == "PriorityClass":
             path = f"/apis/scheduling.k8s.io/v1/priorityclasses/{name}"
         else:

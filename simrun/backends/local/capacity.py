@@ -1,8 +1,8 @@
 """Which ready worker starts next on a machine that cannot run all of them. Pure.
 
-Coordinators, merges and unsplit tasks come before extra workers. Among workflows, who uses the fewest processors is next, so
-a big run does not starve a small one. A worker that does not fit may be passed, so that small ones fill the machine, but
-not for ever: one that was passed often enough keeps all others back until there is room for it.
+Coordinators, merges and unsplit tasks come before extra workers. Among workflows, those of higher priority are next, and of one
+priority who uses the fewest processors, so a big run does not starve a small one. A worker that does not fit may be passed, so that
+small ones fill the machine, but not for ever: one that was passed often enough keeps all others back until there is room for it.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def next_pick(
 
 def _candidates(workflows: Collection[Workflow]) -> Iterator[Pick]:
     """Give ready workers in the order in which they are asked, the first few of each queue."""
-    by_use = sorted(workflows, key=_cpus_in_use)  # stable: the older workflow first
+    by_use = sorted(workflows, key=lambda one: (-one.rank, _cpus_in_use(one)))  # stable: by age
     for priority in _ORDER:
         for workflow in by_use:
             for _, name in zip(range(DEPTH), workflow.ready[priority], strict=False):

@@ -15,6 +15,7 @@ from typing import Literal, cast
 
 from simrun.backends.base import Attempt, BackendStatus, Node, Phase
 from simrun.backends.local.records import KILLED_EXIT, Exit
+from simrun.model.priorities import rank
 from simrun.model.quantities import format_memory
 from simrun.model.report import Reason
 from simrun.pods import Pod
@@ -113,10 +114,13 @@ class Workflow:
         *,
         host: str = "",
         fingerprint: str = "",
+        priority: str | None = None,
     ) -> None:
         self.name, self.run, self.uid, self.host = name, run, uid, host
         self.fingerprint = fingerprint
         """Of the submission that it runs."""
+        self.rank = rank(priority)
+        """Workflows of a higher one come first."""
         self.workers = {
             pod.worker: Worker(pod=pod, missing=len(set(pod.needs)), tries=[]) for pod in pods
         }

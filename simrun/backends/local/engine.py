@@ -34,6 +34,7 @@ from simrun.backends.local.state import EngineState
 from simrun.backends.local.subscriptions import Subscriptions
 from simrun.base.clock import Clock, SystemClock
 from simrun.base.errors import BackendError, BackendUnavailable, Conflict, DamagedRecord
+from simrun.model import priorities
 from simrun.model.plan import TaskPlan
 from simrun.model.record import RunRecord
 from simrun.model.tasktype import TaskType
@@ -171,7 +172,9 @@ class LocalBackend:
     async def submit(
         self, record: RunRecord, plans: Mapping[str, TaskPlan], types: Mapping[str, TaskType]
     ) -> str:
-        """Start the workflow of a run; durable before anything of it runs."""
+        """Start the workflow of a run; durable before anything of it runs. Raises InvalidInput for a priority that is none here."""
+        if record.priority is not None and record.priority not in priorities.ORDER:
+            raise priorities.unknown(record.priority, priorities.ORDER, "on this machine")
         name = run_workflow_name(record.id, record.round)
         known = await self._workflows.find(name)
         if known is None:
@@ -180,7 +183,13 @@ class LocalBackend:
             there = await in_thread(self._pool, self._state.create, name, record, uid, pods)
             known = self._workflows.add(
                 Workflow(
-                    name, record.id, there, pods, host=self.host, fingerprint=record.fingerprint
+                    name,
+                    record.id,
+                    there,
+                    pods,
+                    host=self.host,
+                    fingerprint=record.fingerprint,
+                    priority=record.priority,
                 )
             )
             self._changed(known)

@@ -51,6 +51,7 @@ class Registry:
             stored.pods,
             host=self._host,
             fingerprint=stored.fingerprint,
+            priority=stored.priority,
         )
         for worker, outcomes in restored.outcomes.items():
             if worker in workflow.workers:

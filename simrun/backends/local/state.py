@@ -57,6 +57,7 @@ class StoredWorkflow:
     name: str
     run: str
     fingerprint: str
+    priority: str | None = None
     uid: str
     pods: Sequence[Pod]
     stopped: bool = False
@@ -143,6 +144,7 @@ class EngineState:
             "schema": SCHEMA,
             "run": record.id,
             "fingerprint": record.fingerprint,
+            "priority": record.priority,
             "uid": uid,
             "pods": [_pod_to_json(pod) for pod in pods],
         }
@@ -169,6 +171,7 @@ class EngineState:
             name=name,
             run=value["run"],
             fingerprint=value.get("fingerprint", ""),
+            priority=value.get("priority"),
             uid=value["uid"],
             pods=pods,
             stopped="stopped" in names,

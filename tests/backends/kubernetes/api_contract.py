@@ -289,7 +289,7 @@ async def test_what_a_cluster_lacks_is_found_out(api: Api) -> None:
     )
 
     with pytest.raises(InvalidInput) as caught:
-        await Preflight(api.kube, config).placement(["base_priority"])
+        await Preflight(api.kube, config).placement({"base_priority": none})
 
     found = [(problem.field, problem.value) for problem in caught.value.problems]
     assert ("local_queue", none) in found

@@ -16,7 +16,7 @@ from simrun.backends.kubernetes.backend import KubernetesBackend, open_backend
 from simrun.backends.kubernetes.backoff import Timing
 from simrun.backends.kubernetes.session import KubeSession
 from simrun.base.errors import BackendError, BackendUnavailable, Conflict, InvalidInput
-from simrun.model.cluster import ClusterConfig
+from simrun.model.cluster import ClusterConfig, PriorityClasses
 from simrun.model.record import RunRecord, RunTimes
 from simrun.model.tasktype import TaskType
 from simrun.model.workflow import Task, Workflow
@@ -237,6 +237,26 @@ async def test_what_the_cluster_lacks_is_named_before_anything_is_made(
     assert told in str(caught.value)
     assert all(problem.remedy for problem in caught.value.problems)
     assert server.read(WORKFLOW) is None
+
+
+async def test_a_priority_whose_classes_are_missing_or_that_nobody_knows_is_refused(
+    server: FakeApi, kube: KubeSession
+) -> None:
+    config = CONFIG.model_copy(update={"priorities": {"high": PriorityClasses(base="urgent")}})
+    async with KubernetesBackend(config, kube) as backend:
+        with pytest.raises(InvalidInput) as missing:
+            await submit(backend, priority="high")
+        with pytest.raises(InvalidInput, match="one of high, normal"):
+            await submit(backend, priority="higher")
+        for path in FURNITURE:
+            if path.endswith("priorityclasses/simrun-base"):
+                await server.put(path.replace("simrun-base", "urgent"), {})
+        await submit(backend, priority="high")
+
+    told = {(problem.field, problem.value) for problem in missing.value.problems}
+    assert told == {("priorities.high.base", "urgent")}
+    tasks = there(server)["spec"]["templates"][0]["dag"]["tasks"]
+    assert '{"name": "priority", "value": "urgent"}' in json.dumps(tasks)
 
 
 async def test_all_that_is_missing_is_told_at_once(

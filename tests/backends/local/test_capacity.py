@@ -10,8 +10,8 @@ def pod(worker, cpus=1.0, memory=GIB, **other):
     return Pod(worker=worker, task=worker, type="t", role="exec", cpus=cpus, memory=memory, **other)
 
 
-def workflow(name, *pods):
-    return Workflow(name, name, "uid", pods)
+def workflow(name, *pods, **other):
+    return Workflow(name, name, "uid", pods, **other)
 
 
 def begin(pick, capacity):
@@ -71,6 +71,15 @@ def test_the_workflow_that_uses_least_is_next():
     end(big, "t0", capacity)
     end(big, "t1", capacity)
     assert all_picks([big, small], capacity) == ["small.a", "small.b"]
+
+
+def test_runs_of_higher_priority_come_first_but_their_extra_workers_do_not():
+    low = workflow("low", pod("a"), priority="low")
+    normal = workflow("normal", pod("b"))
+    high = workflow("high", pod("x", priority="extra", may_fail=True), pod("c"), priority="high")
+    old = workflow("old", pod("d"), priority="urgent")  # of a file that knew other words
+    order = ["high.c", "normal.b", "old.d", "low.a", "high.x"]
+    assert all_picks([low, normal, high, old], Capacity(9, 99 * GIB)) == order
 
 
 def test_small_ones_pass_a_large_one_but_not_for_ever():

@@ -10,7 +10,7 @@ from simrun.argo.names import workflow_name
 from simrun.backends.base import Phase
 from simrun.backends.local.config import LocalConfig
 from simrun.backends.local.engine import LocalBackend
-from simrun.base.errors import BackendUnavailable, Conflict, DamagedRecord
+from simrun.base.errors import BackendUnavailable, Conflict, DamagedRecord, InvalidInput
 from simrun.model.record import RunRecord, RunTimes
 from simrun.model.tasktype import SecretRef
 
@@ -170,6 +170,24 @@ async def test_a_name_that_belongs_to_another_run_is_a_conflict(engine, shell):
     record = RunRecord(id="x", round=1, times=RunTimes(created=0.0))
     with pytest.raises(Conflict, match="belongs to run x-r1, not x"):
         await engine.backend.submit(record, {}, {})
+
+
+async def test_a_priority_that_is_none_here_is_refused_and_the_others_survive_a_restart(
+    open_engine, shell
+):
+    async with open_engine() as engine:
+        engine.pods["run"] = [shell("a", "true")]
+        with pytest.raises(InvalidInput, match=r"priority: .*'urgent'.*low, normal, high"):
+            await engine.backend.submit(record("urgent"), {}, {})
+        assert await engine.backend.status(workflow_name("run")) is None
+        await engine.backend.submit(record("high"), {}, {})
+    async with open_engine() as engine:
+        found = await engine.backend._workflows.find(workflow_name("run"))
+        assert found.rank == 2
+
+
+def record(priority):
+    return RunRecord(id="run", priority=priority, times=RunTimes(created=0.0))
 
 
 async def test_a_workflow_that_does_not_exist_has_no_status_and_is_stopped_and_removed(engine):
