@@ -8,6 +8,7 @@ import math
 from typing import Any
 
 from aiohttp import web
+from aiohttp.http_exceptions import BadHttpMessage
 from pydantic import BaseModel, ValidationError
 
 from simrun.base import errors
@@ -40,6 +41,7 @@ class ProblemDocument(BaseModel):
 
 _STATUS: tuple[tuple[type[Exception], int, str], ...] = (
     (errors.NotFound, 404, "not found"),
+    (BadHttpMessage, 400, "bad request"),
     (errors.Unauthorized, 401, "unauthorized"),
     (errors.Forbidden, 403, "forbidden"),
     (errors.Exhausted, 429, "too much at once"),

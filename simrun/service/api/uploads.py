@@ -71,7 +71,7 @@ async def received_file(
     """Stream the body to a file; more than `most` bytes are 413. Raises InvalidInput where it has not the SHA-256 that was said."""
     digest = hashlib.sha256()
     total = 0
-    async with aiofiles.open(target, "wb") as file:
+    async with aiofiles.open(target, "wb", executor=session.streams.executor) as file:
         async for data in request.content.iter_chunked(BLOCK):
             total += len(data)
             if total > most:
