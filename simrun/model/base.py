@@ -11,6 +11,7 @@ class Model(BaseModel):
     model_config = ConfigDict(
         frozen=True,
         extra="forbid",
+        allow_inf_nan=False,
         serialize_by_alias=True,
         validate_by_name=True,
         validate_by_alias=True,

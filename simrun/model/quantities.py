@@ -5,6 +5,7 @@ Stored as plain numbers in one unit: bytes, seconds. Rendering is the business o
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Annotated, Any
 
@@ -37,6 +38,8 @@ def parse_memory(value: Any) -> int:
         size = float(match[1]) * _MEMORY_UNITS[(match[2] or "").lower()]
     else:
         size = float(value)
+    if not math.isfinite(size):
+        raise ValueError("must be a finite quantity")
     if size < MIB:
         raise ValueError("must be at least 1Mi; a number without a unit counts bytes")
     return int(size)
@@ -54,6 +57,8 @@ def parse_duration(value: Any) -> float:
         seconds = sum(float(number) * _DURATION_UNITS[unit] for number, unit in parts)
     else:
         seconds = float(value)
+    if not math.isfinite(seconds):
+        raise ValueError("must be a finite duration")
     if seconds <= 0:
         raise ValueError("must be longer than zero")
     return seconds

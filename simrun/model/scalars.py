@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from typing import Any
+
+from simrun.model.faults import Fault, FieldFaults, Path
 
 _DECIMAL = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
 _BASED = re.compile(r"0x[0-9a-fA-F]+|0o[0-7]+")
@@ -57,3 +60,22 @@ def resolve(text: str) -> tuple[Any, str | None]:
             f"{text} can't be stored, JSON has only finite numbers; quote it or leave it out",
         )
     return text, None
+
+
+def finite(value: Any) -> Any:
+    """Give a value that JSON can hold. Raises FieldFaults for each number in it that is infinite or none."""
+    if faults := list(_not_finite(value, ())):
+        raise FieldFaults(faults)
+    return value
+
+
+def _not_finite(value: Any, path: Path) -> Iterator[Fault]:
+    if isinstance(value, float) and not math.isfinite(value):
+        text = "can't be stored, JSON has only finite numbers"
+        yield Fault(path, text, str(value), "write it as text, or leave it out")
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _not_finite(inner, (*path, str(key)))
+    elif isinstance(value, list | tuple):
+        for index, inner in enumerate(value):
+            yield from _not_finite(inner, (*path, index))

@@ -11,9 +11,10 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from simrun.model.base import Model
 from simrun.model.faults import Fault, FieldFaults, Nearest
 from simrun.model.quantities import Cpus, Memory, Seconds
+from simrun.model.scalars import finite
 
 Scalar = str | int | float | bool | None
-Params = dict[str, Any]
+Params = Annotated[dict[str, Any], BeforeValidator(finite)]
 """Free settings of a task, anything JSON can say."""
 
 _PORT = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
@@ -35,6 +36,7 @@ def _ports(value: Any) -> Any:
     return value
 
 
+Points = Annotated[dict[str, list[Scalar]], BeforeValidator(finite)]
 Command = Annotated[list[str], BeforeValidator(_command), Field(min_length=1)]
 
 
@@ -103,12 +105,12 @@ class Units(Model):
     plugin: a function of settings and inputs that gives rows, run by whichever worker comes first.
     """
 
-    grid: dict[str, list[Scalar]] | None = None
-    zip_: dict[str, list[Scalar]] | None = Field(default=None, alias="zip")
+    grid: Points | None = None
+    zip_: Points | None = Field(default=None, alias="zip")
     table: str | None = None
     lhs: SampleDesign | None = None
     random: SampleDesign | None = None
-    list_: list[Any] | None = Field(default=None, alias="list")
+    list_: Annotated[list[Any], BeforeValidator(finite)] | None = Field(default=None, alias="list")
     plugin: Plugin | None = None
 
     @model_validator(mode="after")
