@@ -247,6 +247,15 @@ def test_the_priority_of_a_run_stands_for_classes_of_the_cluster() -> None:
         priorities("urgent")
 
 
+def test_an_image_that_is_to_be_built_is_refused_with_the_remedy() -> None:
+    build = {**BARE, "build": {"context": "."}}
+    del build["image"]
+
+    with pytest.raises(InvalidInput, match=r"types\.t\.build: .* name it as `image`"):
+        manifest({"t": build}, config={"image": "the cluster's own"})
+    assert container(manifest({"t": build}, plan={"image": "built"}))["image"] == "built"
+
+
 def test_a_cluster_without_topology_levels_can_leave_the_annotation_out() -> None:
     found = manifest({"t": BARE}, config={"topology": None})
     assert list(found["spec"]["podMetadata"]["annotations"]) == ["simrun/group"]

@@ -25,6 +25,7 @@ from simrun.argo import text
 from simrun.argo.names import label_value, run_workflow_name
 from simrun.argo.template import PARAMETERS, Manifest, one_volume, template, template_name
 from simrun.base import ids
+from simrun.base.errors import InvalidInput, Problem
 from simrun.model import labels
 from simrun.model.cluster import ClusterConfig
 from simrun.model.plan import TaskPlan
@@ -47,11 +48,13 @@ def to_argo(
 
     The settings of the tasks are not in it: they stand in settings.json of each task, written before it is submitted, as
     do the directories that it mounts. Raises ValueError where a task has no image or no command, stages a port which is
-    no input, or gives a name that no manifest may carry; InvalidInput where the cluster has no classes for the run's priority.
+    no input, or gives a name that no manifest may carry; InvalidInput where the cluster has no classes for the
+    run's priority, or an image is to be built.
     """
     if problem := ids.run_id_problem(record.id):
         raise ValueError(f"run id {record.id!r} {problem}")
     pods = pods_of(record, plans, types, config)
+    _refuse_builds(plans, types, pods)
     classes = config.priority(record.priority)
     if not pods:
         raise ValueError(f"every task of run {record.id!r} is done: there is nothing to submit")
@@ -79,6 +82,19 @@ def to_argo(
             ],
         },
     }
+
+
+def _refuse_builds(
+    plans: Mapping[str, TaskPlan], types: Mapping[str, TaskType], pods: list[Pod]
+) -> None:
+    """Refuse types whose image nobody built: their pods would run in the cluster's own image, or in none."""
+    unbuilt = {pod.type for pod in pods if types[pod.type].build and not plans[pod.task].image}
+    if unbuilt:
+        text = "images are not built by this version of simrun"
+        remedy = "build and push it yourself, and name it as `image` instead"
+        raise InvalidInput(
+            [Problem(f"types.{name}.build", text, None, remedy) for name in sorted(unbuilt)]
+        )
 
 
 # --- the workflow
