@@ -16,6 +16,8 @@ import traceback
 from collections import deque
 from dataclasses import dataclass
 
+from simrun.base.histogram import Histogram
+
 log = logging.getLogger(__name__)
 
 
@@ -35,6 +37,8 @@ class LagProbe:
     def __init__(self, every_s: float = 0.02, alarm_s: float = 1.0, keep: int = 5000) -> None:
         self._every, self._alarm = every_s, alarm_s
         self._samples: deque[float] = deque(maxlen=keep)
+        self.lateness = Histogram()
+        """Seconds by which the loop was late, of all samples."""
         self._beat = time.monotonic()
         self._ended = threading.Event()
         self._task: asyncio.Task[None] | None = None
@@ -73,7 +77,9 @@ class LagProbe:
             before = time.monotonic()
             await asyncio.sleep(self._every)
             self._beat = time.monotonic()
-            self._samples.append(max(0.0, self._beat - before - self._every))
+            late = max(0.0, self._beat - before - self._every)
+            self._samples.append(late)
+            self.lateness.observe(late)
 
     def _watch(self, thread: int) -> None:
         told = 0.0

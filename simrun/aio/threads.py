@@ -12,6 +12,7 @@ import asyncio
 import contextvars
 import functools
 import logging
+import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -47,15 +48,24 @@ class Pool:
 
     `patience_s` is how long a call may wait for a thread before `in_thread` raises Saturated; None waits for ever. A
     call that a thread has taken is never given up: a thread cannot be stopped, and what it writes would come as a
-    surprise. So a server that hangs costs at most `threads` callers, and the others are told at once.
+    surprise. So a server that hangs costs at most `threads` callers, and the others are told at once. `measure` is told each function that was
+    called and the seconds it took, in its thread.
     """
 
-    def __init__(self, name: str, threads: int, *, patience_s: float | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        threads: int,
+        *,
+        patience_s: float | None = None,
+        measure: Callable[[Callable[..., Any], float], None] | None = None,
+    ) -> None:
         if threads < 1:
             raise ValueError(f"a pool needs at least one thread (pool {name!r}, threads {threads})")
         self.name = name
         self.threads = threads
         self.patience_s = patience_s
+        self.measure = measure
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self._unfinished: set[Future[Any]] = set()
 
@@ -96,7 +106,10 @@ async def in_thread(
     function raised then is logged, since nobody else would hear of it. Raises Saturated as the pool says.
     """
     context = contextvars.copy_context()
-    call = pool.submit(functools.partial(context.run, function, *args, **kwargs))
+    called = functools.partial(context.run, function, *args, **kwargs)
+    if pool.measure is not None:
+        called = functools.partial(_measured, pool.measure, function, called)
+    call = pool.submit(called)
     future = asyncio.wrap_future(call)
     cancelled: asyncio.CancelledError | None = None
     patience = pool.patience_s
@@ -119,3 +132,15 @@ async def in_thread(
             logger.error("A call failed after its caller was cancelled", exc_info=failure)
         raise cancelled
     return future.result()
+
+
+def _measured(
+    measure: Callable[[Callable[..., Any], float], None],
+    function: Callable[..., Any],
+    called: Callable[[], T],
+) -> T:
+    begun = time.monotonic()
+    try:
+        return called()
+    finally:
+        measure(function, time.monotonic() - begun)

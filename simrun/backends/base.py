@@ -159,6 +159,30 @@ class Backend(Protocol):
         ...
 
 
+class WatchHealth(Protocol):
+    """How a watch does. failures: of its lists and calls; expired: times it had to list anew; drift: changes it did not tell of.
+
+    age_s: seconds since the server was last heard; None: never.
+    """
+
+    lists: int
+    watches: int
+    events: int
+    failures: int
+    expired: int
+    drift: int
+    age_s: float | None
+
+
+@runtime_checkable
+class Watching(Protocol):
+    """A backend that watches, and says how its watches do."""
+
+    def statistics(self) -> Mapping[str, WatchHealth]:
+        """Give how each does, by what it watches."""
+        ...
+
+
 @runtime_checkable
 class Followed(Protocol):
     """A backend that follows something elsewhere, and may lose sight of it."""

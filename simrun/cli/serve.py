@@ -61,12 +61,13 @@ def command(
     """
     import asyncio
 
-    from simrun.cli import engine, logformat
+    from simrun.base import logs
+    from simrun.cli import engine
     from simrun.cli.run import make_store
     from simrun.service.auth import load_tokens
     from simrun.service.main import ServeOptions, end_process, serve
 
-    logformat.configure(log_format)
+    logs.configure(log_format)
     root = store_path(store)
     place = engine.place_of(backend, root)
     options = ServeOptions(

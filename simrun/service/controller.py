@@ -30,6 +30,8 @@ from simrun.service.jobs import UNATTENDED_S, Job, Jobs
 from simrun.service.queue import Priority, WorkQueue
 from simrun.service.records import Records
 from simrun.service.states import MERGE_MARKER_GRACE_S, attempt_of, is_oom, task_plans, task_states
+from simrun.service.statistics import ControllerStatistics
+from simrun.service.tally import Tally
 from simrun.service.view import ViewReader, has_merge_marker, status_of
 from simrun.store.resources import ResourceStore
 from simrun.store.runs import RunStore
@@ -91,9 +93,12 @@ class Controller:
         self._clock = clock or SystemClock()
         self._queue = WorkQueue(clock=self._clock)
         self._view = ViewReader(store, self._pool, self._clock)
-        self._effects = Effects(store, resources, backend, self._pool, self._clock)
+        self._tally = Tally()
+        self._effects = Effects(
+            store, resources, backend, self._pool, self._clock, tally=self._tally
+        )
         told = on_change or (lambda _record: None)
-        self._records = Records(store, self._effects, self._pool, term, told)
+        self._records = Records(store, self._effects, self._pool, term, told, tally=self._tally)
         self._jobs = Jobs(self._clock, fail=self._fail_submission, ended=self._queue.add)
         self._following = Following(
             store, backend, self._queue, self._pool, look=self.reconcile_run, resync_s=resync_s
@@ -118,6 +123,19 @@ class Controller:
     def drift(self) -> int:
         """How many records a resync changed of which no event had told; 0 as long as the events of the backend are whole."""
         return self._following.drift
+
+    def statistics(self) -> ControllerStatistics:
+        """Give how it does."""
+        submissions, held_up = self._jobs.counts
+        return ControllerStatistics(
+            queue=self._queue.statistics(),
+            waits=self._queue.waits,
+            looks=self._following.looks,
+            drift=self.drift,
+            submissions=submissions,
+            held_up=held_up,
+            tally=self._tally,
+        )
 
     def close(self) -> None:
         """Take no more submissions and don't wait for the running ones: a build may take an hour.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from simrun.aio.threads import Pool
-from simrun.backends.base import Attempt, Backend
+from simrun.backends.base import Attempt, Backend, BackendStatus
 from simrun.base.clock import Clock
 from simrun.base.errors import SimrunError
 from simrun.model.record import RunRecord
@@ -18,6 +18,7 @@ from simrun.service.decision import Effect, KeepAttempt, Observe, View
 from simrun.service.evidence import evidence_of, merged
 from simrun.service.logs import keep_logs
 from simrun.service.states import is_oom
+from simrun.service.tally import Tally
 from simrun.store.resources import ResourceStore
 from simrun.store.runs import RunStore
 from simrun.worker import files
@@ -60,9 +61,12 @@ class Effects:
         backend: Backend,
         pool: Pool,
         clock: Clock,
+        *,
+        tally: Tally | None = None,
     ) -> None:
         self._store, self._resources, self._backend = store, resources, backend
         self._pool, self._clock = pool, clock
+        self._tally = tally or Tally()
         self._kept: dict[str, dict[tuple[str, int, str], Attempt]] = {}
 
     def files_of(self, view: View, effects: Iterable[Effect]) -> FileWork | None:
@@ -84,7 +88,7 @@ class Effects:
             if not self._store.exists(run_id):
                 return  # deleted meanwhile; its directory must not come back
             for effect in work.keep:
-                self._keep(run_id, effect)
+                self._keep(work.view, effect)
             for item in work.observe:
                 self._observe(work.view, item.task)
         kept = self._kept.setdefault(run_id, {})
@@ -92,9 +96,9 @@ class Effects:
 
     # --- evidence ------------------------------------------------------------------------------------------------------
 
-    def _keep(self, run_id: str, effect: KeepAttempt) -> None:
+    def _keep(self, view: View, effect: KeepAttempt) -> None:
         """Keep an attempt: attempts/ for people and reports, dead/ for takeover, memory/ for the next attempt."""
-        seen = effect.attempt
+        seen, run_id = effect.attempt, view.record.id
         task_dir = self._store.layout.run(run_id).task(effect.task)
         if seen.phase.ended:
             # Only who holds units has anything to take over
@@ -105,7 +109,17 @@ class Effects:
             if effect.kill:
                 word = files.encode({"memory": seen.memory, "message": seen.message})
                 self._store.mark(task_dir.memory, attempt_name(effect.worker, seen.n), word)
-        self._store.keep_evidence(run_id, effect.task, evidence_of(effect.worker, seen), merged)
+        node = (
+            view.status.nodes.get(effect.worker) if isinstance(view.status, BackendStatus) else None
+        )
+
+        def merge(old: AttemptEvidence | None, new: AttemptEvidence) -> AttemptEvidence:
+            known = merged(old, new)
+            others = () if node is None else node.attempts
+            self._tally.kept(old, known, view.plans.get(effect.task), others)
+            return known
+
+        self._store.keep_evidence(run_id, effect.task, evidence_of(effect.worker, seen), merge)
 
     # --- observations ----------------------------------------------------------------------------------------------------
 
@@ -120,7 +134,9 @@ class Effects:
                 continue
             self._resources.record(self._observation(view, task, report))
             self._store.mark(directory.recorded, f"{name}.json")
-        for evidence in self._store.evidence(record.id, task):
+        attempts = self._store.evidence(record.id, task)
+        self._tally.ended(record.tasks[task], attempts)
+        for evidence in attempts:
             name = attempt_name(evidence.worker, evidence.attempt)
             killed = evidence.attempt in record.oom_kills.get(evidence.worker, [])
             measured = evidence.peak_memory is not None and evidence.reason is not None

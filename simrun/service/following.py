@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 
 from simrun.aio.threads import Pool
 from simrun.backends.base import Backend
 from simrun.base.errors import BackendUnavailable
+from simrun.base.histogram import Histogram
+from simrun.base.logs import bound
 from simrun.base.term import NotLeading
 from simrun.service.queue import Priority, WorkQueue
 from simrun.store.runs import RunStore
@@ -46,6 +49,8 @@ class Following:
         """Runs queued by a resync of which no event has come since."""
         self._checked: set[str] = set()
         """Those of them that are being looked at."""
+        self.looks = Histogram()
+        """Seconds that looks took."""
         self.drift = 0
         """How many records a resync changed of which no event had told."""
 
@@ -105,9 +110,11 @@ class Following:
             if run_id in self._swept:
                 self._swept.discard(run_id)
                 self._checked.add(run_id)
+            begun = time.monotonic()
             try:
-                async with asyncio.timeout(LOOK_TIMEOUT_S):
-                    await self._look(run_id)
+                with bound(run=run_id):
+                    async with asyncio.timeout(LOOK_TIMEOUT_S):
+                        await self._look(run_id)
                 self._queue.forget(run_id)
             except NotLeading:
                 self._again(run_id)  # the end of this process is near; no word for each run
@@ -121,6 +128,7 @@ class Following:
                 delay = self._again(run_id)
                 log.exception("reconciling run %s failed, again in %.1f s", run_id, delay)
             finally:
+                self.looks.observe(time.monotonic() - begun)
                 self._checked.discard(run_id)
                 self._queue.done(run_id)
 

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from simrun.base.clock import Clock
 from simrun.base.errors import BackendUnavailable, NotFound, SimrunError
+from simrun.base.logs import bound
 from simrun.base.term import NotLeading
 
 log = logging.getLogger(__name__)
@@ -58,6 +59,11 @@ class Jobs:
         """Say why a job could not go on the last time; "" when nothing held it up."""
         return self._held_up.get(run_id, "")
 
+    @property
+    def counts(self) -> tuple[int, int]:
+        """How many jobs are there, and how many of them could not go on the last time."""
+        return len(self._tasks), len(self._held_up)
+
     def attend(self, run_id: str, job: Job | None) -> float:
         """Take up a submission that nobody here is at, once that has been so for too long; the seconds until then.
 
@@ -81,7 +87,8 @@ class Jobs:
 
     async def _run(self, run_id: str, job: Job) -> None:
         try:
-            await self._until_available(run_id, job)
+            with bound(run=run_id):
+                await self._until_available(run_id, job)
         except (asyncio.CancelledError, NotLeading):
             raise
         except Exception as error:

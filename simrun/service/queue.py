@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from simrun.base.clock import Clock, SystemClock
+from simrun.base.histogram import Histogram
 
 
 class Priority(IntEnum):
@@ -69,6 +70,8 @@ class WorkQueue:
         self._alarm: asyncio.TimerHandle | None = None
         self._closed = False
         self._adds = self._retries = 0
+        self.waits = Histogram()
+        """Seconds that keys waited from the moment they could be handed out."""
 
     def add(self, key: str, priority: Priority = Priority.LIVE) -> None:
         """Ask for a pass over `key` that starts after now; without effect once the queue is closed."""
@@ -174,7 +177,9 @@ class WorkQueue:
             if line:
                 key, _ = line.popitem(last=False)
                 del self._dirty[key]
-                self._since.pop(key, None)
+                since = self._since.pop(key, None)
+                if since is not None:
+                    self.waits.observe(self._clock.monotonic() - since)
                 self._processing.add(key)
                 return key
         return None

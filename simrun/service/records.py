@@ -13,6 +13,7 @@ from simrun.base.errors import NotFound
 from simrun.base.term import Term, check
 from simrun.model.record import RunRecord
 from simrun.service.effects import Effects, FileWork
+from simrun.service.tally import Tally
 from simrun.store.runs import RunStore
 
 
@@ -26,9 +27,12 @@ class Records:
         pool: Pool,
         term: Term,
         on_change: Callable[[RunRecord], None],
+        *,
+        tally: Tally,
     ) -> None:
         self._store, self._effects, self._pool = store, effects, pool
         self._term, self._on_change = term, on_change
+        self._tally = tally
 
     async def write(
         self, before: RunRecord, after: RunRecord, first: FileWork | None = None
@@ -39,6 +43,7 @@ class Records:
         """
         written = await self._pool.run(self._write, before, after, first)
         if written is not None:
+            self._tally.wrote(before, written)
             self._on_change(written)
         return written
 

@@ -1,0 +1,96 @@
+"""The log: lines for people, or a JSON object a line for programs, with what they are about.
+
+What a line is about is bound where it is known, and stands in everything that is logged meanwhile, also by code that knows nothing of it:
+
+    with bound(run=run_id):
+        ...
+
+Threads take it over (aio.threads), tasks that are started meanwhile too. What `extra` gives stands in the line as well. Tokens never do: a
+last look at each line takes out what has their form, whoever put it there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import json
+import logging
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import IO, Any, Literal
+
+Form = Literal["text", "json"]
+Level = Literal["debug", "info", "warning", "error"]
+
+_EMPTY: Mapping[str, str] = {}
+_BOUND: contextvars.ContextVar[Mapping[str, str]] = contextvars.ContextVar("bound", default=_EMPTY)
+_OF_RECORDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_SECRETS = re.compile(r"simrun_[A-Za-z0-9_-]{43}|(?i:(?<=bearer )[A-Za-z0-9._~+/=-]{8,})")
+_HIDDEN = "(a token)"
+
+
+@contextlib.contextmanager
+def bound(**fields: str) -> Iterator[None]:
+    """Have fields in all lines that are logged meanwhile: `run`, `task`, `request`."""
+    token = _BOUND.set({**_BOUND.get(), **fields})
+    try:
+        yield
+    finally:
+        _BOUND.reset(token)
+
+
+def configure(form: Form, stream: IO[str] | None = None, *, level: Level = "info") -> None:
+    """Have everything from a level on logged to `stream`, stderr when not given."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(Json() if form == "json" else Text())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.captureWarnings(True)
+
+
+def fields_of(record: logging.LogRecord) -> dict[str, Any]:
+    """Give what a record is about: what is bound, and what came as `extra`."""
+    extra = {key: value for key, value in vars(record).items() if key not in _OF_RECORDS}
+    return {**_BOUND.get(), **extra}
+
+
+def _time(record: logging.LogRecord) -> str:
+    at = datetime.fromtimestamp(record.created, UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _without_secrets(text: str) -> str:
+    return _SECRETS.sub(_HIDDEN, text)
+
+
+class Text(logging.Formatter):
+    """`2026-12-01T10:00:00.123Z WARNING simrun.service: what happened run=r1`, and below it the trace of a bug."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Give the text of a record."""
+        text = f"{_time(record)} {record.levelname} {record.name}: {record.getMessage()}"
+        for key, value in fields_of(record).items():
+            plain = isinstance(value, int | float) or re.fullmatch(r"[\w./:{}-]+", str(value))
+            text += f" {key}={value if plain else json.dumps(str(value), ensure_ascii=False)}"
+        if record.exc_info:
+            text += f"\n{self.formatException(record.exc_info)}"
+        return _without_secrets(text)
+
+
+class Json(logging.Formatter):
+    """{time, level, logger, message, what it is about, trace}: always one line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Give a record as JSON."""
+        value = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        about = fields_of(record)
+        value |= {key: about[key] for key in about if key not in value}
+        if record.exc_info:
+            value["trace"] = self.formatException(record.exc_info)
+        return _without_secrets(json.dumps(value, ensure_ascii=False, default=str))
