@@ -37,7 +37,8 @@ RETRYING_AT_MOST: Final = 50
 """Instants of one schedule that wait for another try; behind them the schedule itself waits, so that memory stays flat."""
 LOOK_AGAIN_S: Final = 2.0
 """How often an instant that waits for the end of an earlier run looks for it."""
-
+_TOLD: Final = (1, 5, 10, 20)
+"""After how many tries the log is told, beside the last."""
 _FOR_GOOD: Final = (InvalidInput, NotFound, DamagedRecord, Conflict)
 """What no further try would change."""
 
@@ -224,7 +225,8 @@ class Firing:
             return
         fire.error = _text(error)
         wait = wait_s(fire.tries, self._random())
-        log.warning(
+        log.log(
+            logging.WARNING if fire.tries in _TOLD else logging.DEBUG,
             "%s at %s: try %d of %d failed, again in %.1f s: %s",
             fire.plan.key,
             instant_text(fire.instant),

@@ -177,13 +177,13 @@ class Scheduler:
             except Exception:  # who asks whether it ticks is told
                 log.exception("a tick failed")
             try:
-                async with asyncio.timeout(self._sleep_s()):
+                async with asyncio.timeout(self.sleep_s()):
                     await self._woken.wait()
             except TimeoutError:
                 pass
             self._woken.clear()
 
-    def _sleep_s(self) -> float:
+    def sleep_s(self) -> float:
         """Give the seconds until there is something to do."""
         waits = [self._settings.longest_sleep_s]
         if (release := self._firing.next_release()) is not None:
