@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 from aiohttp import web
@@ -14,6 +15,7 @@ from simrun.service.api import (
     resources,
     runlist,
     runs,
+    snapshots,
     tasks,
     tickets,
     why,
@@ -42,6 +44,7 @@ GROUPS = (
     artifacts.operations,
     why.operations,
     resources.operations,
+    snapshots.operations,
     tickets.operations,
     probes.operations,
     openapi.operations,
@@ -66,6 +69,7 @@ def make_app(
     # A page that points its own name at this machine has no token
     app[LOOPBACK_ONLY] = loopback_only and tokens is None
     app[STREAMS] = Streams()
+    app[snapshots.WORK] = asyncio.Semaphore(snapshots.AT_ONCE)
     app.on_shutdown.append(_cut_streams)
     app.on_response_prepare.append(_tell_age)
     add_operations(app, GROUPS)
