@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import errno
 import os
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,8 @@ from simrun.model.tasktype import TaskType, parse_plugin
 from simrun.model.workflow import Submission
 from simrun.store.files import remove_tree
 from simrun.store.layout import RunDir
+from simrun.worker import files, trees
+from simrun.worker.endings import StoreError
 
 EXECUTABLE = "application/x-executable"
 """Content type under which a file travels that may be executed; nothing else of its mode counts."""
@@ -114,24 +115,39 @@ def _is_beneath(target: str) -> bool:
 
 
 def attach(run: RunDir, attachments: list[Attachment]) -> None:
-    """Move or copy the files into the run; a repeated or interrupted copy is made whole."""
-    for item in attachments:
+    """Move or copy the files into a run that does not exist yet, durably: when its record says that it does, they are there.
+
+    What an interrupted creation of the same id left is taken away first: it may be half a file, or another submission's.
+    Raises InvalidInput for what can't be copied.
+    """
+    remove_tree(run.code)
+    for name in files.listing(run.tasks):
+        remove_tree(run.tasks / name)
+    there: set[Path] = set()
+    for item in sorted(attachments, key=lambda item: item.target.count("/")):
         target = run.root / item.target
+        if not there.isdisjoint(target.parents):
+            continue  # came with its directory
+        there.add(target)
         target.parent.mkdir(parents=True, exist_ok=True)
-        if item.ours and _moved(item.source, target):
-            continue
-        if item.source.is_dir():
-            shutil.copytree(item.source, target, dirs_exist_ok=True)
-        else:
-            shutil.copyfile(item.source, target)
-            if is_executable(item.source):
-                target.chmod(target.stat().st_mode | _EXECUTE)
+        if not (item.ours and _moved(item.source, target)):
+            _copy(item, target)
+    for top in (run.code, run.tasks):
+        if top.exists():
+            trees.sync(top)
+
+
+def _copy(item: Attachment, target: Path) -> None:
+    try:
+        trees.copy(item.source, target)
+    except StoreError as error:
+        raise InvalidInput.one(item.target, str(error)) from error
+    if target.is_file():
+        target.chmod(0o644 | (_EXECUTE if is_executable(item.source) else 0))
 
 
 def _moved(source: Path, target: Path) -> bool:
     """Rename a file or directory; False where that can't be: the two are on different file systems."""
-    if target.exists():
-        remove_tree(target)  # of a creation that was not finished
     try:
         os.rename(source, target)
     except OSError as error:
