@@ -124,3 +124,16 @@ class IndexedRunStore(RunStore):
         else:
             if self._unindexed:
                 self._unindexed -= {row.id for row in rows}
+
+
+def recent(store: RunStore, since: float) -> list[RunRow]:
+    """Give the rows of the runs that are live or ended after a wall time (blocking); of the latter none where there is no index."""
+    wanted = set(store.live_ids())
+    if isinstance(store, IndexedRunStore):
+        with contextlib.suppress(sqlite3.Error):
+            wanted.update(store.index.ended_since(since))
+    found = []
+    for run_id in sorted(wanted):
+        with contextlib.suppress(NotFound, DamagedRecord):
+            found.append(row_of(store.read(run_id)))
+    return found

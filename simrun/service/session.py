@@ -14,9 +14,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-import anyio
-
-from simrun.aio.broadcast import Broadcast, Subscription
 from simrun.aio.threads import Pool
 from simrun.backends.base import Backend, BackendStatus, Followed, QueueState
 from simrun.base import ids
@@ -27,21 +24,21 @@ from simrun.model.record import RunRecord
 from simrun.model.workflow import Submission
 from simrun.service.attachments import Attachment
 from simrun.service.controller import Controller
-from simrun.service.index import IndexedRunStore
+from simrun.service.events import KEPT_S, Events
+from simrun.service.index import IndexedRunStore, recent
 from simrun.service.progress import ProgressReader, RunProgress
 from simrun.service.readiness import StoreCheck
 from simrun.service.rounds import prepare_round
+from simrun.service.runfeed import RunFeeds, Seen
 from simrun.service.runindex import RunIndex
 from simrun.service.runquery import Position, RunFilter
-from simrun.service.snapshots import check_again
+from simrun.service.runrow import RunRow
 from simrun.service.submission import Submitter, create_run, new_record
 from simrun.service.why import RunWhy, why
-from simrun.store.files import remove_tree
 from simrun.store.lock import StoreLock
 from simrun.store.resources import ResourceStore
 from simrun.store.runs import RunStore
-from simrun.store.snapshots import SnapshotStore
-from simrun.store.sweep import sweep, uploads_left
+from simrun.store.sweep import sweep
 
 log = logging.getLogger(__name__)
 
@@ -50,9 +47,6 @@ T = TypeVar("T")
 
 _SWEPT_AT_ONCE = 50
 TAKE_AGAIN_S = 5.0
-LOOK_S = 1.0
-"""Units are committed by workers without an event, so who watches a run looks at its listings this often."""
-
 SUBMISSIONS_KEPT = 256
 
 BackendFactory = Callable[[RunStore, Pool], AbstractAsyncContextManager[Backend]]
@@ -69,8 +63,6 @@ class Session:
         controller: Controller,
         pool: Pool,
         clock: Clock,
-        *,
-        changes: Broadcast[str],
     ) -> None:
         self.store = store
         self._backend, self._controller = backend, controller
@@ -81,8 +73,10 @@ class Session:
         self._check = StoreCheck(store.layout.root, clock)
         self._progress = ProgressReader(store)
         self._submissions: dict[str, Submission] = {}
-        self.changes = changes
-        """Ids of runs whose record was written."""
+        self.events = Events(self._recent, clock)
+        """What is told of all runs."""
+        self.feeds = RunFeeds(self._seen)
+        """What is told of the runs that are watched."""
 
     async def submit(
         self, submission: Submission, attachments: Sequence[Attachment], run_id: str | None = None
@@ -94,6 +88,7 @@ class Session:
         now = self._clock.wall()
         record = new_record(submission, run_id or ids.new_run_id(now), now)
         there = await self._pool.run(create_run, self.store, record, submission, list(attachments))
+        self.tell(there)
         if not there.state.terminal:
             self._controller.start_submission(there.id, self._controller.resume or _no_job)
         return there.id
@@ -116,11 +111,6 @@ class Session:
         record = await self._pool.run(self.store.read, run_id)
         after = await self._pool.run(prepare_round, self.store, record)
         await self._pool.run(self.store.mark_live, run_id)
-        try:
-            await self._pool.run(check_again, self.store, run_id)
-        except Conflict:
-            await self._pool.run(self.store.tidy, run_id)
-            raise
         written = await self._controller.write(record, after)
         if written is None:
             raise Conflict(f"run {run_id} changed meanwhile; try again")
@@ -137,7 +127,8 @@ class Session:
             await self._backend.delete(record.workflow_name)
         await self._pool.run(self.store.delete, run_id)
         self._submissions.pop(run_id, None)
-        self.changes.publish(run_id)
+        self.events.gone(record)
+        self.feeds.wake(run_id)
 
     async def submission(self, run_id: str) -> Submission:
         """Give what was submitted as a run. Raises NotFound, DamagedRecord."""
@@ -179,10 +170,6 @@ class Session:
                 status = await self._backend.status(record.workflow_name)
         return record, submission, status
 
-    def now(self) -> float:
-        """Give the time of this session's clock: seconds since 1970 UTC."""
-        return self._clock.wall()
-
     def age_s(self) -> float | None:
         """Give the seconds since the backend was last heard of; None for one that is this process itself."""
         return self._backend.age_s() if isinstance(self._backend, Followed) else None
@@ -194,27 +181,26 @@ class Session:
     async def updates(self, run_id: str) -> AsyncIterator[RunProgress]:
         """Yield how far a run is, at each change, until it has ended and nothing of it is pending."""
         last: RunProgress | None = None
-        while (update := await self.next_update(run_id, last)) is not None:
-            yield (last := update)
+        with self.feeds.reading(run_id) as feed:
+            async for told in feed.news():
+                if told is not None and told.seen.progress != last:
+                    yield (last := told.seen.progress)
 
-    async def next_update(
-        self, run_id: str, last: RunProgress | None, timeout_s: float | None = None
-    ) -> RunProgress | None:
-        """Wait until a run is farther than `last`; None when it has ended with nothing pending and was told as it is.
+    def tell(self, record: RunRecord) -> None:
+        """Tell whoever watches that a record was written."""
+        self.events.tell(record)
+        self.feeds.wake(record.id)
 
-        Raises TimeoutError after `timeout_s` seconds without a change.
-        """
-        async with asyncio.timeout(timeout_s):
-            with self.changes.subscribe() as changes:
-                while True:
-                    # The record comes first: what is counted after a terminal record is the last word
-                    record, submission, status = await self._look(run_id)
-                    progress = await self._pool.run(self._progress.read, record, submission, status)
-                    if progress != last:
-                        return progress
-                    if record.state.terminal and not record.pending:
-                        return None
-                    await _change_of(run_id, changes)
+    async def _recent(self) -> list[RunRow]:
+        """Give the runs that are live or have ended a short while ago."""
+        return await self._pool.run(recent, self.store, self._clock.wall() - KEPT_S)
+
+    async def _seen(self, run_id: str) -> Seen:
+        """Look at a run for those who watch it."""
+        # The record comes first: what is counted after a terminal record is the last word
+        record, submission, status = await self._look(run_id)
+        progress = await self._pool.run(self._progress.read, record, submission, status)
+        return Seen(record.revision, record.state.terminal and not record.pending, progress)
 
     async def page(
         self, wanted: RunFilter, *, limit: int, after: Position | None = None
@@ -244,15 +230,6 @@ class Session:
         self._check.close()
         self._index_pool.close()
         self.streams.close()
-
-
-async def _change_of(run_id: str, changes: Subscription[str]) -> None:
-    """Wait until a run changed, at the longest for LOOK_S: workers commit units without an event."""
-    with anyio.move_on_after(LOOK_S):
-        while (changed := await changes.next()) is not None:
-            if changed == run_id or changes.lagged:
-                changes.lagged = False
-                return
 
 
 async def _no_job(run_id: str) -> None:
@@ -292,15 +269,16 @@ async def open_session(
 
         taken = await take()
         await pool.run(store.finish_deletions)
-        # Before any request comes: what is there is nobody's
-        left = await pool.run(uploads_left, store.layout)
         if index is not None:
             store = IndexedRunStore(root, await pool.run(RunIndex, index), owner=owner)
         if term.epoch is not None:
             store.leads = term.valid
         async with backend(store, pool) as live:
             resources = ResourceStore(root)
-            changes: Broadcast[str] = Broadcast(capacity=256)
+
+            def tell(record: RunRecord) -> None:
+                session.tell(record)
+
             controller = Controller(
                 store,
                 resources,
@@ -308,19 +286,19 @@ async def open_session(
                 pool=pool,
                 clock=clock,
                 resync_s=resync_s,
-                on_change=lambda record: changes.publish(record.id),
+                on_change=tell,
                 term=term,
             )
             controller.resume = Submitter(
                 store, resources, live, pool, clock, write=controller.write
             )
-            session = Session(store, live, controller, pool, clock, changes=changes)
-            async with asyncio.TaskGroup() as group:
+            session = Session(store, live, controller, pool, clock)
+            async with session.feeds, asyncio.TaskGroup() as group:
                 following = group.create_task(controller.run(), name="controller")
                 await controller.recover()
                 # Live runs are followed already; the history of a large store takes its time
                 later = None if taken else group.create_task(_take_later(take), name="lock")
-                house = group.create_task(_keep_house(store, pool, left), name="housekeeping")
+                house = group.create_task(_keep_house(store, pool), name="housekeeping")
                 try:
                     yield session
                 finally:
@@ -359,7 +337,7 @@ async def _take_later(take: Callable[[], Awaitable[bool]]) -> None:
             log.warning("the store is used beside this service: %s", error)
 
 
-async def _keep_house(store: RunStore, pool: Pool, left: list[Path]) -> None:
+async def _keep_house(store: RunStore, pool: Pool) -> None:
     """Do once what no run waits for: list old runs, take away what dead processes left half-written."""
     try:
         if isinstance(store, IndexedRunStore):
@@ -370,8 +348,5 @@ async def _keep_house(store: RunStore, pool: Pool, left: list[Path]) -> None:
             0, max(1, len(live)), _SWEPT_AT_ONCE
         ):  # the top of the store in any case
             await pool.run(sweep, store.layout, live[start : start + _SWEPT_AT_ONCE])
-        for path in left:
-            await pool.run(remove_tree, path)
-        await pool.run(SnapshotStore(store.layout).sweep)
     except OSError as error:
         log.warning("not all of the store was looked through, the next start will: %s", error)

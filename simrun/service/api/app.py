@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 
 from aiohttp import web
 
 from simrun.service.api import (
     artifacts,
+    events,
     logs,
     openapi,
     probes,
     resources,
     runlist,
     runs,
-    snapshots,
     tasks,
     tickets,
     why,
@@ -39,12 +38,12 @@ AGE = "Simrun-Age"
 GROUPS = (
     runs.operations,
     runlist.operations,
+    events.operations,
     tasks.operations,
     logs.operations,
     artifacts.operations,
     why.operations,
     resources.operations,
-    snapshots.operations,
     tickets.operations,
     probes.operations,
     openapi.operations,
@@ -69,7 +68,6 @@ def make_app(
     # A page that points its own name at this machine has no token
     app[LOOPBACK_ONLY] = loopback_only and tokens is None
     app[STREAMS] = Streams()
-    app[snapshots.WORK] = asyncio.Semaphore(snapshots.AT_ONCE)
     app.on_shutdown.append(_cut_streams)
     app.on_response_prepare.append(_tell_age)
     add_operations(app, GROUPS)

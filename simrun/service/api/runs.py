@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
-from dataclasses import asdict
 from typing import Any
 
 from aiohttp import web
@@ -19,21 +17,17 @@ from simrun.model.validate import check
 from simrun.model.workflow import Submission, Workflow
 from simrun.service.api.access import SESSION, check_group, run_of
 from simrun.service.api.routing import (
-    EVENT_STREAM,
     BadQuery,
     Operations,
     Query,
     answer,
     query_of,
 )
-from simrun.service.api.streams import STREAMS
 from simrun.service.api.uploads import received
 from simrun.service.attachments import uploaded_attachments
 from simrun.service.progress import RunProgress
 from simrun.service.session import Session
 
-PING_S = 15.0
-"""Longest silence of a stream: proxies cut idle connections, most after 60 s."""
 IDEMPOTENCY_KEY = "Idempotency-Key"
 KEY_MAX = 255
 
@@ -64,11 +58,6 @@ class _Parts(BaseModel):
 def run_body(record: RunRecord) -> dict[str, Any]:
     """Give a run as the API tells it."""
     return record.model_dump(mode="json", exclude={"epoch", "attempt_base", "fingerprint"})
-
-
-def progress_body(progress: RunProgress) -> dict[str, Any]:
-    """Give how far a run is as the API tells it."""
-    return asdict(progress)
 
 
 @operations.post(
@@ -195,32 +184,3 @@ async def retry(request: web.Request) -> web.StreamResponse:
     """Start the next round of an ended run."""
     session, record = request.app[SESSION], await run_of(request)
     return answer(run_body(await session.retry(record.id)), status=202)
-
-
-@operations.get(
-    "/api/v1/runs/{run}/events", scope=Scope.READ, content_type=EVENT_STREAM, problems=(404,)
-)
-async def events(request: web.Request) -> web.StreamResponse:
-    """Stream how far a run is: a snapshot at once, each change, a comment at the latest each 15 s, `end` at its end."""
-    session = request.app[SESSION]
-    run_id = (await run_of(request)).id  # 404 before the stream begins
-    headers = {
-        "Content-Type": "text/event-stream",
-        "Cache-Control": "no-cache",
-        "X-Accel-Buffering": "no",
-    }
-    last: RunProgress | None = None
-    async with request.app[STREAMS].open(request, headers) as response:
-        while True:
-            try:
-                item = await session.next_update(run_id, last, PING_S)
-            except TimeoutError:
-                await response.write(b": ping\n\n")
-                continue
-            if item is None:
-                break
-            last = item
-            data = json.dumps(progress_body(item), separators=(",", ":"))
-            await response.write(f"event: run\ndata: {data}\n\n".encode())
-        await response.write(b"event: end\ndata: {}\n\n")
-    return response
