@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from simrun.cli.options import output_option, server_option
+from simrun.cli.options import output_option, run_argument, server_option
 
 if TYPE_CHECKING:
     from simrun.cli.remote import RemoteSession
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @click.command("cancel", short_help="Cancel a run on a server.")
-@click.argument("run")
+@run_argument
 @server_option
 @output_option
 @click.option("--now", is_flag=True, help="Kill its workers, without the grace of their types.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from simrun.cli import show
 from simrun.cli.failures import ExitCode
 from simrun.cli.formatting import as_json, clean
 from simrun.model.record import RunRecord
+from simrun.service.runreport import RunReport
 from simrun.store.runs import RunStore
 
 _CODES = {
@@ -21,18 +23,28 @@ _CODES = {
 }
 
 
-def finish(record: RunRecord, store: Path | None, output: str) -> int:
+def finish(
+    record: RunRecord,
+    store: Path | None,
+    output: str,
+    *,
+    report: RunReport | None = None,
+    options: str = "",
+) -> int:
     """Print what the run came to, data on stdout and what went wrong on stderr; give the exit code.
 
-    `store` is None where the run is in a store of another machine: then there is only the record to tell of.
+    `store` is None where the run is in a store of another machine: then there are its record and `report` to tell of, and `options`
+    name the server again.
     """
     runs = None if store is None else RunStore(store)
     if output == "json":
         # Read again: a server does not tell all that is in a record
-        value = show.run_document(runs, runs.read(record.id)) if runs else _plain(record)
+        value = show.run_document(runs, runs.read(record.id)) if runs else _plain(record, report)
         click.echo(as_json(value))
     elif runs is None:
         click.echo(f"run {record.id} {record.state}")
+        if report is not None:
+            click.echo(f"\n{show.far_end_text(record, report, options)}")
     else:
         click.echo(f"run {record.id} {record.state}\n\n{show.end_text(runs, record)}")
     if str(record.state) not in _CODES:
@@ -45,5 +57,6 @@ def finish(record: RunRecord, store: Path | None, output: str) -> int:
     return _CODES[str(record.state)]
 
 
-def _plain(record: RunRecord) -> dict[str, Any]:
-    return record.model_dump(mode="json")
+def _plain(record: RunRecord, report: RunReport | None) -> dict[str, Any]:
+    value = record.model_dump(mode="json")
+    return value if report is None else {**value, "usage": [asdict(use) for use in report.tasks]}

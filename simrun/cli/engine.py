@@ -16,6 +16,7 @@ from simrun.cli.attached import OpenSession, RunSession
 from simrun.cli.holder import LOOK_S, await_turn
 from simrun.cli.progress import view_of
 from simrun.cli.view import RunView
+from simrun.cli.where import where
 from simrun.model.cluster import ClusterConfig
 from simrun.model.load import load_settings
 from simrun.model.record import RunRecord
@@ -75,11 +76,12 @@ def session_opener(options: BackendOptions, store: Path) -> OpenSession[RunSessi
     """
     own: set[str] = set()
     place = place_of(options, store, ends=own)
+    token = where(None, str(store)).read_token()
 
     @asynccontextmanager
     async def opened(display: Display) -> AsyncIterator[RunSession]:
         async with AsyncExitStack() as stack:
-            while (server := await await_turn(store, display)) is None:
+            while (server := await await_turn(store, display, token)) is None:
                 opening = open_session(store, place.backend, owner=place.owner)
                 try:
                     session = await stack.enter_async_context(opening)
@@ -97,7 +99,7 @@ def session_opener(options: BackendOptions, store: Path) -> OpenSession[RunSessi
             display.notice(f"the store is served at {server.url}; the run is handed over")
             if options != type(options)():
                 display.notice("where it runs and on how much is the server's matter")
-            client = await stack.enter_async_context(AsyncClient(server.url))
+            client = await stack.enter_async_context(AsyncClient(server.url, token=server.token))
             yield RemoteSession(client, server)
 
     return opened

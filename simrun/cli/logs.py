@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from dataclasses import dataclass
@@ -11,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from simrun.cli.options import SERVER_VARIABLE, server_option, store_path
+from simrun.cli.options import run_argument, server_option
+from simrun.cli.where import where
 
 if TYPE_CHECKING:
     from simrun.cli.remote import RemoteSession
@@ -23,7 +23,7 @@ LOOK_S = 0.3
 
 
 @click.command("logs", short_help="Print the output of a task's workers.")
-@click.argument("run")
+@run_argument
 @click.argument("target", metavar="TASK[/WORKER]")
 @server_option
 @click.option("-f", "--follow", is_flag=True, help="Print what comes, until the task has ended.")
@@ -45,7 +45,8 @@ def command(*, target: str, server: str | None, store: str | None, **others: obj
     """
     task, _, worker = target.partition("/")
     wanted = _Wanted(task=task, worker=worker or None, **others)  # type: ignore[arg-type]  # click has checked them
-    if server or (not store and os.environ.get(SERVER_VARIABLE)):
+    found = where(server, store)
+    if found.server is not None:
         from simrun.cli import remote
 
         async def printed(session: RemoteSession) -> None:
@@ -53,7 +54,7 @@ def command(*, target: str, server: str | None, store: str | None, **others: obj
 
         remote.call(remote.opener(server, store), printed)
     else:
-        _of_store(store_path(store), wanted)
+        _of_store(found.store, wanted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

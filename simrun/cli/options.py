@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -11,34 +10,88 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
-F = TypeVar("F", bound=Callable[..., Any])
+from simrun.cli.where import (
+    CONTEXT_META,
+    SERVER_VARIABLE,
+    STORE_DIRECTORY,
+    STORE_VARIABLE,
+    where,
+)
 
-STORE_VARIABLE = "SIMRUN_STORE"
-STORE_DIRECTORY = ".simrun"
-SERVER_VARIABLE = "SIMRUN_SERVER"
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def store_path(given: str | None) -> Path:
-    """Give the directory of the run store: --store, else $SIMRUN_STORE, else .simrun in the current directory."""
-    return Path(given or os.environ.get(STORE_VARIABLE) or STORE_DIRECTORY).absolute()
+    """Give the directory of the run store that this process works in. Raises UsageError where --context names a server."""
+    found = where(None, given)
+    if found.level == "flag" and found.server is not None:
+        raise click.UsageError(
+            f"context {found.context!r} names a server; `simrun submit --wait` runs there"
+        )
+    return found.store
 
 
 def store_option(function: F) -> F:
-    """Add --store."""
-    return click.option(
-        "--store",
-        metavar="DIR",
-        help=f"Directory of the run store. [default: ${STORE_VARIABLE}, else ./{STORE_DIRECTORY}]",
-    )(function)
+    """Add --store and --context."""
+    return context_option(
+        click.option(
+            "--store",
+            metavar="DIR",
+            help=f"Directory of the run store. [default: ${STORE_VARIABLE}, else as configured, else ./{STORE_DIRECTORY}]",
+        )(function)
+    )
 
 
 def server_option(function: F) -> F:
-    """Add --server and --store: two ways to say which `simrun serve` is meant."""
+    """Add --server, --store and --context: three ways to say which `simrun serve` is meant."""
     return click.option(
         "--server",
         metavar="URL",
-        help=f"Address of a `simrun serve`. [default: ${SERVER_VARIABLE}, else whoever serves the store]",
+        help=f"Address of a `simrun serve`. [default: ${SERVER_VARIABLE}, else as configured, else whoever serves the store]",
     )(store_option(function))
+
+
+def context_option(function: F) -> F:
+    """Add --context, which is read by `where` without the command's help."""
+    return click.option(
+        "--context",
+        metavar="NAME",
+        expose_value=False,
+        callback=_keep_context,
+        shell_complete=complete_contexts,
+        help="The server or store of a context of yours; see `simrun config`.",
+    )(function)
+
+
+def _keep_context(ctx: click.Context, _option: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        ctx.meta[CONTEXT_META] = value
+
+
+def complete_contexts(
+    _ctx: click.Context, _option: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Complete the name of a context."""
+    from simrun.cli.completions import contexts
+
+    return contexts(incomplete)
+
+
+def complete_runs(
+    ctx: click.Context, _argument: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Complete the id of a run."""
+    from simrun.cli.completions import runs
+
+    return runs(ctx, incomplete)
+
+
+def run_argument(function: F) -> F:
+    """Add the argument RUN."""
+    return click.argument("run", shell_complete=complete_runs)(function)
 
 
 def output_option(function: F) -> F:

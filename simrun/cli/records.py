@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from simrun.base.errors import InvalidInput, NotFound
+from simrun.base.errors import DamagedRecord, InvalidInput, NotFound
 from simrun.model.faults import Nearest, listed
 from simrun.model.record import RunRecord
 from simrun.store.runs import RunStore
@@ -21,20 +21,22 @@ def store_at(root: Path) -> RunStore:
 
 
 def find_run(store: RunStore, text: str) -> RunRecord:
-    """Give the record of a run by its id, by a beginning of it that no other has, or @latest.
+    """Give the record of a run by its id, by a beginning of it that no other has, @latest, or @latest:NAME.
 
     Raises NotFound, InvalidInput when several ids begin so, DamagedRecord.
     """
     known = store.run_ids()
     if text in known:
         return store.read(text)
-    if text == LATEST:
+    if (name := latest_of(text)) is not None:
         for run_id in sorted(known, key=lambda run_id: _created(store, run_id), reverse=True):
             try:
-                return store.read(run_id)
-            except NotFound:
-                continue  # a creation that has not come to its end
-        raise NotFound(f"no run in {store.layout.root}")
+                record = store.read(run_id)
+            except (NotFound, DamagedRecord):
+                continue  # a creation that has not come to its end; nobody's newest run
+            if name in ("", record.name):
+                return record
+        raise NotFound(f"no run{f' named {name!r}' if name else ''} in {store.layout.root}")
     begin = [run_id for run_id in known if text and run_id.startswith(text)]
     if len(begin) == 1:
         return store.read(begin[0])
@@ -44,6 +46,12 @@ def find_run(store: RunStore, text: str) -> RunRecord:
         )
     near = Nearest(known).remedy(text)
     raise NotFound(f"no run {text!r} in {store.layout.root}" + (f"; {near}" if near else ""))
+
+
+def latest_of(text: str) -> str | None:
+    """Give the name after @latest: , "" where the newest of all is meant; None for what is no @latest."""
+    head, colon, name = text.partition(":")
+    return name if head == LATEST and (name or not colon) else None
 
 
 def _created(store: RunStore, run_id: str) -> tuple[int, str]:

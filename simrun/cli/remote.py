@@ -12,34 +12,29 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
-
 from simrun.aio.threads import Pool
 from simrun.base import ids
 from simrun.base.clock import Clock, SystemClock
-from simrun.base.errors import InvalidInput, NotFound, Unreachable
+from simrun.base.errors import InvalidInput, NotFound
 from simrun.cli.attached import Begin, Left, OpenSession, follow
 from simrun.cli.display import Display, QuietDisplay, open_display
 from simrun.cli.ending import finish
 from simrun.cli.failures import ExitCode
 from simrun.cli.holder import Server, server_at, server_of
-from simrun.cli.options import SERVER_VARIABLE, store_path
 from simrun.cli.progress import view_of
+from simrun.cli.records import latest_of
 from simrun.cli.view import RunView
+from simrun.cli.where import where
 from simrun.client import AsyncClient
 from simrun.model.faults import listed
 from simrun.model.record import RunRecord
 from simrun.model.workflow import Submission
 from simrun.service.attachments import attachments_of
-from simrun.service.progress import RunProgress
 
-LATEST = "@latest"
 _OF_AN_ID = re.compile(r"[a-z0-9][-a-z0-9]*")
 _SHOWN = 5
 
 T = TypeVar("T")
-
-_PROGRESS: TypeAdapter[RunProgress] = TypeAdapter(RunProgress)
 
 
 class RemoteSession:
@@ -68,13 +63,7 @@ class RemoteSession:
 
     async def updates(self, run_id: str) -> AsyncIterator[RunView]:
         """Yield the run at each change."""
-        async for body in self.client.events(run_id):
-            try:
-                progress = _PROGRESS.validate_python(body)
-            except ValidationError as error:
-                raise Unreachable(
-                    f"{self.server.url}: tells what is no progress: {error}"
-                ) from error
+        async for progress in self.client.events(run_id):
             yield view_of(progress, self._clock.wall())
 
     async def cancel(self, run_id: str, *, kill: bool = False) -> None:
@@ -89,47 +78,41 @@ class RemoteSession:
 def opener(
     server: str | None, store: str | None, remedy: str = "wait for its end"
 ) -> OpenSession[RemoteSession]:
-    """Give what opens a session on the server that is meant: --server, else that of --store, else $SIMRUN_SERVER, else that of the default store.
+    """Give what opens a session on the server that is meant, as `where` finds it.
 
-    Opening raises Unreachable, or Locked with `remedy` when a foreground `run` holds the store.
+    Opening raises Unreachable, Unauthorized, or Locked with `remedy` when a foreground `run` holds the store.
     """
-    url = server or (None if store else os.environ.get(SERVER_VARIABLE)) or None
-    if url is not None and not url.startswith(("http://", "https://")):
-        source = "--server" if server else f"${SERVER_VARIABLE}"
-        raise InvalidInput.one(
-            source, "must be an address", value=url, remedy="write http://HOST:PORT"
-        )
+    found = where(server, store)
+    token = found.read_token()
 
     @asynccontextmanager
     async def opened(_display: Display) -> AsyncIterator[RemoteSession]:
-        path = store_path(store)
-        if url is not None:
-            found = await server_at(url, f" --server {url}" if server else "")
+        if found.server is not None:
+            there = await server_at(found.server, found.named, token)
         else:
-            found = await server_of(path, f" --store {store}" if store else "", remedy)
-        async with AsyncClient(found.url) as client:
-            yield RemoteSession(client, found)
+            there = await server_of(found.store, found.named, remedy, token)
+        async with AsyncClient(there.url, token=token) as client:
+            yield RemoteSession(client, there)
 
     return opened
 
 
 async def find_run(client: AsyncClient, text: str) -> RunRecord:
-    """Give the record of a run by its id, by a beginning of it that no other has, or @latest.
+    """Give the record of a run by its id, by a beginning of it that no other has, @latest, or @latest:NAME.
 
     Raises NotFound, InvalidInput when several ids begin so.
     """
-    if text == LATEST:
-        newest = (await client.runs(limit=1, sort="created"))["runs"]
+    if (name := latest_of(text)) is not None:
+        newest = (await client.runs(limit=1, name=name or None)).runs
         if not newest:
-            raise NotFound(f"no run on {client.url}")
-        return await client.run(newest[0]["id"])
+            raise NotFound(f"no run{f' named {name!r}' if name else ''} on {client.url}")
+        return await client.run(newest[0].id)
     begin: list[str] = []
     if _OF_AN_ID.fullmatch(text):
         with contextlib.suppress(NotFound):
             return await client.run(text)
-        # The highest ids come first, and `~` is above all that may stand in one
-        page = await client.runs(limit=_SHOWN + 1, cursor=f"{text}~")
-        begin = [row["id"] for row in page["runs"] if row["id"].startswith(text)]
+        page = await client.runs(limit=_SHOWN + 1, prefix=text)
+        begin = [row.id for row in page.runs]
     if len(begin) == 1:
         return await client.run(begin[0])
     if begin:
@@ -180,7 +163,11 @@ def follow_to_end(
         return ExitCode.TIMED_OUT
     finally:
         display.close()
-    return finish(record, session.server.store if session else None, output)
+    there = session.server if session else None
+    if there is None or there.store is not None:
+        return finish(record, there.store if there else None, output)
+    report = call(opened, lambda again: again.client.report(record.id))
+    return finish(record, None, output, report=report, options=there.options)
 
 
 def farewell(left: Left) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from simrun.cli.options import output_option, quiet_option, server_option
+from simrun.cli.options import output_option, quiet_option, run_argument, server_option
 
 if TYPE_CHECKING:
     from simrun.cli.remote import RemoteSession
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @click.command("retry", short_help="Do what failed of a run again.")
-@click.argument("run")
+@run_argument
 @server_option
 @output_option
 @click.option("--wait", is_flag=True, help="Show the run until it has ended, as `simrun watch`.")

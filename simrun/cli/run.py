@@ -102,7 +102,8 @@ def make_store(store: Path) -> None:
     try:
         store.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        text, remedy = f"can't be made: {error.strerror}", "name another directory with --store"
+        text = f"can't be made: {error.strerror}"
+        remedy = f"name another directory with --store, or let uid {os.geteuid()} write there"
         raise InvalidInput([Problem("--store", text, repr(str(store)), remedy)]) from error
 
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from simrun.cli.formatting import as_json, clean, cut, duration, table
 from simrun.cli.listing import time_text, took
-from simrun.cli.options import output_option, store_option, store_path
+from simrun.cli.options import output_option, run_argument, server_option
+from simrun.cli.where import where
 
 if TYPE_CHECKING:
-    from simrun.cli.report import AttemptUse
+    from simrun.cli.remote import RemoteSession
     from simrun.model.record import RunRecord
+    from simrun.service.runreport import AttemptUse, RunReport
     from simrun.store.runs import RunStore
 
 LAST_LINES = 5
@@ -21,39 +25,86 @@ LAST_LINES = 5
 
 
 @click.command("show", short_help="Show a run, or one of its tasks.")
-@click.argument("run")
+@run_argument
 @click.argument("task", required=False)
-@store_option
+@server_option
 @output_option
-def command(run: str, task: str | None, store: str | None, output: str) -> None:
+def command(
+    *, run: str, task: str | None, server: str | None, store: str | None, output: str
+) -> None:
     """Show a run: its state, what each task used, and where its output is. Of a TASK, every attempt.
 
     RUN is an id, the beginning of one, or @latest.
     """
-    from simrun.cli.records import find_run, find_task, store_at
+    found = where(server, store)
+    if found.server is None:
+        data, text = _of_store(found.store, run, task)
+    else:
+        from simrun.cli import remote
 
-    runs = store_at(store_path(store))
+        async def asked(session: RemoteSession) -> tuple[dict[str, Any], str]:
+            return await _of_server(session, run, task)
+
+        data, text = remote.call(remote.opener(server, store), asked)
+    click.echo(as_json(data) if output == "json" else text)
+
+
+def _of_store(root: Path, run: str, task: str | None) -> tuple[dict[str, Any], str]:
+    """Give what was asked for, for programs and for people."""
+    from simrun.cli.records import find_run, find_task, store_at
+    from simrun.service.runreport import attempts_of
+
+    runs = store_at(root)
     record = find_run(runs, run)
+    if task is None:
+        return run_document(runs, record), f"{head_text(record)}\n\n{end_text(runs, record)}"
+    task = find_task(record, task)
+    attempts = attempts_of(runs, record.id, task, record.plans.get(task))
+    directory = str(runs.layout.run(record.id).task(task).root)
+    return (
+        task_document(record, task, attempts, directory),
+        task_text(record, task, attempts, directory),
+    )
+
+
+async def _of_server(
+    session: RemoteSession, run: str, task: str | None
+) -> tuple[dict[str, Any], str]:
+    from simrun.cli import remote
+    from simrun.cli.records import find_task
+    from simrun.service.runreport import uses_of
+
+    client = session.client
+    record = await remote.find_run(client, run)
     if task is not None:
         task = find_task(record, task)
-        data, text = task_document(runs, record, task), task_text(runs, record, task)
-    else:
-        data, text = run_document(runs, record), f"{head_text(record)}\n\n{end_text(runs, record)}"
-    click.echo(as_json(data) if output == "json" else text)
+        bodies = await client.attempts(record.id, task)
+        attempts = uses_of(
+            [body.evidence for body in bodies if body.evidence],
+            [body.report for body in bodies if body.report],
+            record.plans.get(task),
+        )
+        return task_document(record, task, attempts, None), task_text(record, task, attempts, None)
+    report = await client.report(record.id)
+    return (
+        {**record.model_dump(mode="json"), "usage": [asdict(use) for use in report.tasks]},
+        f"{head_text(record)}\n\n{far_end_text(record, report, session.server.options)}",
+    )
 
 
 def run_document(store: RunStore, record: RunRecord) -> dict[str, Any]:
     """Give a run for programs: its record, and beside it what each task used and the paths of the outputs."""
-    from simrun.cli import report
+    from simrun.cli import usage
+    from simrun.service.runreport import run_report
 
     submission = store.submission(record.id)
     return {
         **record.model_dump(mode="json"),
         "directory": str(store.layout.run(record.id).root),
-        "usage": [asdict(use) for use in report.usage(store, record)],
+        "usage": [asdict(use) for use in run_report(store, record, submission).tasks],
         "outputs": [
             {"task": item.task, "port": item.port or None, "path": str(item.path)}
-            for item in report.outputs(store, record, submission)
+            for item in usage.outputs(store, record, submission)
         ],
     }
 
@@ -73,47 +124,59 @@ def head_text(record: RunRecord) -> str:
 
 def end_text(store: RunStore, record: RunRecord) -> str:
     """Give what each task used, and the paths of the outputs."""
-    from simrun.cli import report
+    from simrun.cli import usage
+    from simrun.service.runreport import run_report
 
     submission = store.submission(record.id)
-    text = report.usage_table(report.usage(store, record))
-    found = report.outputs(store, record, submission)
+    text = usage.usage_table(run_report(store, record, submission).tasks)
+    found = usage.outputs(store, record, submission)
     if found:
         run_dir = store.layout.run(record.id).root
-        text += f"\n\n{report.outputs_text(found, submission, run_dir)}"
+        text += f"\n\n{usage.outputs_text(found, submission, run_dir)}"
     return text
 
 
-def task_document(store: RunStore, record: RunRecord, task: str) -> dict[str, Any]:
-    """Give a task for programs."""
-    from simrun.cli import report
+def far_end_text(record: RunRecord, report: RunReport, options: str) -> str:
+    """Give what each task used, and how to get the outputs from a server. options: name it again."""
+    from simrun.cli.usage import usage_table
 
-    attempts = report.attempts_of(store, record.id, task)
+    return (
+        f"{usage_table(report.tasks)}\n\nsimrun get {record.id} DIR{options} downloads its outputs"
+    )
+
+
+def task_document(
+    record: RunRecord, task: str, attempts: Sequence[AttemptUse], directory: str | None
+) -> dict[str, Any]:
+    """Give a task for programs. directory: where its files are, if that is on this machine."""
+    from simrun.service.runreport import task_report
+
     plan = record.plans.get(task)
     return {
         "run": record.id,
         "task": task,
         "state": str(record.tasks[task]),
         "plan": plan.model_dump(mode="json") if plan else None,
-        "directory": str(store.layout.run(record.id).task(task).root),
-        "usage": asdict(report.task_use(task, str(record.tasks[task]), attempts)),
+        **({"directory": directory} if directory else {}),
+        "usage": asdict(task_report(task, record.tasks[task], attempts)),
         "attempts": [asdict(use) for use in attempts],
     }
 
 
-def task_text(store: RunStore, record: RunRecord, task: str) -> str:
+def task_text(
+    record: RunRecord, task: str, attempts: Sequence[AttemptUse], directory: str | None
+) -> str:
     """Give a task with all its attempts, and the last lines of what went wrong."""
-    from simrun.cli import report
     from simrun.model.quantities import format_memory
 
-    attempts = report.attempts_of(store, record.id, task)
     lines = [f"task     {task}", f"run      {record.id}", f"state    {record.tasks[task]}"]
     if plan := record.plans.get(task):
         text = f"{plan.pods} x {plan.cpus:g} cpu, {format_memory(plan.memory)}"
         if plan.retry_memory:
             text += f", {format_memory(plan.retry_memory)} after a kill for memory"
         lines.append(f"workers  {text}")
-    lines.append(f"files    {store.layout.run(record.id).task(task).root}")
+    if directory:
+        lines.append(f"files    {directory}")
     if attempts:
         lines += ["", _attempt_table(attempts)]
     for use in attempts:
@@ -131,8 +194,8 @@ def trouble(use: AttemptUse) -> list[str]:
     return lines + [f"  | {clean(line)}" for line in use.tail]
 
 
-def _attempt_table(attempts: list[AttemptUse]) -> str:
-    from simrun.cli.report import memory_text
+def _attempt_table(attempts: Sequence[AttemptUse]) -> str:
+    from simrun.cli.usage import memory_text
 
     heads = ("worker", "attempt", "ended", "exit", "node", "wall", "cpu", "peak memory")
     rows = [
@@ -158,13 +221,13 @@ def failure_line(record: RunRecord) -> str:
 
 def failure_lines(store: RunStore, record: RunRecord, most: int = 3) -> list[str]:
     """Give why a run failed: its message, the last lines of the first failed tasks, and what to type to see more."""
-    from simrun.cli import report
+    from simrun.service.runreport import attempts_of
     from simrun.store.logs import Log, last_lines
 
     lines = [failure_line(record)]
     failed = [task for task, state in record.tasks.items() if state == "failed"]
     for task in failed[:most]:
-        attempts = report.attempts_of(store, record.id, task)
+        attempts = attempts_of(store, record.id, task)
         bad = [use for use in attempts if use.reason not in (None, "completed")]
         if bad:
             last = max(bad, key=lambda use: use.ended or 0)

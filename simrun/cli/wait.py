@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from simrun.cli.options import output_option, server_option
+from simrun.cli.options import output_option, run_argument, server_option
 
 if TYPE_CHECKING:
     from simrun.cli.remote import RemoteSession
 
 
 @click.command("wait", short_help="Wait for the end of a run on a server.")
-@click.argument("run")
+@run_argument
 @server_option
 @output_option
 @click.option(

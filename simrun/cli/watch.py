@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from simrun.cli.options import output_option, quiet_option, server_option
+from simrun.cli.options import output_option, quiet_option, run_argument, server_option
 
 if TYPE_CHECKING:
     from simrun.cli.remote import RemoteSession
 
 
 @click.command("watch", short_help="Show a run on a server until it has ended.")
-@click.argument("run")
+@run_argument
 @server_option
 @output_option
 @quiet_option

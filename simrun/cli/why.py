@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
 from simrun.cli.formatting import as_json, clean, plural
-from simrun.cli.options import output_option, server_option
+from simrun.cli.options import output_option, run_argument, server_option
 
 if TYPE_CHECKING:
     from simrun.cli.remote import RemoteSession
+    from simrun.service.why import RunWhy
 
 NAMED = 3
 """Workers with one reason that are named; of more, how many there are."""
 
 
 @click.command("why", short_help="Say what a run on a server waits for.")
-@click.argument("run")
+@run_argument
 @server_option
 @output_option
 def command(*, run: str, server: str | None, store: str | None, output: str) -> None:
@@ -28,28 +30,28 @@ def command(*, run: str, server: str | None, store: str | None, output: str) -> 
     """
     from simrun.cli import remote
 
-    async def asked(session: RemoteSession) -> dict[str, Any]:
+    async def asked(session: RemoteSession) -> RunWhy:
         found = await remote.find_run(session.client, run)
         return await session.client.why(found.id)
 
     answer = remote.call(remote.opener(server, store), asked)
-    click.echo(as_json(answer) if output == "json" else text_of(answer))
+    click.echo(as_json(asdict(answer)) if output == "json" else text_of(answer))
 
 
-def text_of(answer: Mapping[str, Any]) -> str:
+def text_of(answer: RunWhy) -> str:
     """Give the answer of the server for people."""
-    lines = [f"run {answer['run']} is {answer['state']}: {clean(answer['text'])}"]
-    for task in answer["tasks"]:
-        lines += ["", f"{task['task']}, {task['state']}: {clean(task['text'])}"]
-        for item in task["workers"]:
-            lines.append(f"  {_who(item['workers'])}: {clean(item['text'])}")
-            if item["remedy"]:
-                lines.append(f"    -> {item['remedy']}")
-    lines += ["", *(f"note: {clean(note)}" for note in answer["notes"])] if answer["notes"] else []
+    lines = [f"run {answer.run} is {answer.state}: {clean(answer.text)}"]
+    for task in answer.tasks:
+        lines += ["", f"{task.task}, {task.state}: {clean(task.text)}"]
+        for item in task.workers:
+            lines.append(f"  {_who(item.workers)}: {clean(item.text)}")
+            if item.remedy:
+                lines.append(f"    -> {item.remedy}")
+    lines += ["", *(f"note: {clean(note)}" for note in answer.notes)] if answer.notes else []
     return "\n".join(lines)
 
 
-def _who(workers: list[str]) -> str:
+def _who(workers: Sequence[str]) -> str:
     if len(workers) <= NAMED:
         return ", ".join(map(clean, workers))
     return f"{clean(workers[0])} and {plural(len(workers) - 1, 'other worker')}"

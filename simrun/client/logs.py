@@ -8,7 +8,7 @@ import aiohttp
 
 from simrun.base.errors import Unreachable
 from simrun.client.problems import check, text_of
-from simrun.client.transport import CALL_S, CONNECT_S, Transport
+from simrun.client.transport import CALL_S, CONNECT_S, Transport, api
 
 
 class LogCalls(Transport):
@@ -40,7 +40,7 @@ class LogCalls(Transport):
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=CONNECT_S, sock_read=None if follow else CALL_S
         )
-        path = f"/api/v1/runs/{run_id}/logs/{task}"
+        path = api("runs", run_id, "logs", task)
         try:
             async with self._session.get(self.url + path, params=params, timeout=timeout) as answer:
                 await check(answer)

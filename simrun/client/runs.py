@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
 
 from simrun.base import ids
 from simrun.base.clock import SystemClock
-from simrun.client.transport import CONNECT_S, Transport
+from simrun.client.transport import CONNECT_S, Transport, api
 from simrun.client.uploads import content, files_of
 from simrun.model.record import RunRecord
 from simrun.model.workflow import Submission
 from simrun.service.attachments import Attachment
+from simrun.service.progress import RunProgress
+from simrun.service.runrow import RunRow
+from simrun.service.why import RunWhy
 
 UPLOAD_S = 600.0
 """Silence that an upload bears: the server copies what it got before it answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunPage:
+    """Some runs, newest first, and where to go on; no cursor on the last page."""
+
+    runs: tuple[RunRow, ...]
+    cursor: str | None
 
 
 class RunCalls(Transport):
@@ -72,7 +84,7 @@ class RunCalls(Transport):
 
     async def run(self, run_id: str) -> RunRecord:
         """Give the record of a run. Raises NotFound."""
-        return self._model(RunRecord, await self._call("GET", f"/api/v1/runs/{run_id}"))
+        return self._model(RunRecord, await self._call("GET", api("runs", run_id)))
 
     async def runs(
         self,
@@ -81,29 +93,48 @@ class RunCalls(Transport):
         cursor: str | None = None,
         state: str = "",
         group: str | None = None,
-        sort: str = "id",
-    ) -> dict[str, Any]:
-        """Give a page of runs, highest id first: {runs, cursor}. `sort="created"`: the newest, which are one page only."""
-        query = {
-            "limit": str(limit),
-            "state": state,
-            "group": group or "",
-            "cursor": cursor or "",
-            "sort": sort,
-        }
-        given = {key: value for key, value in query.items() if value}
-        return self._object(await self._call("GET", "/api/v1/runs", params=given))
+        name: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        created_after: float | None = None,
+        created_before: float | None = None,
+        prefix: str | None = None,
+    ) -> RunPage:
+        """Give a page of runs, newest first; its cursor goes with the same filters to the next page.
+
+        state: one, or several between commas. group, name: only those with exactly this one. labels: with all of these.
+        created_after, created_before: wall seconds since 1970. prefix: how their ids begin. Raises InvalidInput.
+        """
+        query = [
+            ("limit", str(limit)),
+            ("state", state),
+            ("group", group),
+            ("name", name),
+            ("cursor", cursor),
+            ("prefix", prefix),
+            ("created_after", None if created_after is None else repr(created_after)),
+            ("created_before", None if created_before is None else repr(created_before)),
+            *(("label", f"{key}={value}") for key, value in (labels or {}).items()),
+        ]
+        given = [(key, value) for key, value in query if value]
+        return self._model(RunPage, await self._call("GET", "/api/v1/runs", params=given))
 
     async def all_runs(
-        self, *, state: str = "", group: str | None = None
-    ) -> AsyncIterator[dict[str, Any]]:
-        """Yield all runs, highest id first, page by page."""
+        self,
+        *,
+        state: str = "",
+        group: str | None = None,
+        name: str | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[RunRow]:
+        """Yield all runs, newest first, page by page."""
         cursor: str | None = None
         while True:
-            page = await self.runs(limit=500, cursor=cursor, state=state, group=group)
-            for row in page["runs"]:
+            page = await self.runs(
+                limit=500, cursor=cursor, state=state, group=group, name=name, labels=labels
+            )
+            for row in page.runs:
                 yield row
-            cursor = page["cursor"]
+            cursor = page.cursor
             if cursor is None:
                 return
 
@@ -111,7 +142,7 @@ class RunCalls(Transport):
         """Cancel a run, or give the one that has ended as it is. `now`: kill its workers without their grace."""
         answer = await self._call(
             "POST",
-            f"/api/v1/runs/{run_id}/cancel",
+            api("runs", run_id, "cancel"),
             params={"now": "1"} if now else None,
             repeatable=True,
         )
@@ -119,12 +150,16 @@ class RunCalls(Transport):
 
     async def retry(self, run_id: str) -> RunRecord:
         """Start the next round of an ended run. Raises Conflict for one that has not, or has succeeded."""
-        return self._model(RunRecord, await self._call("POST", f"/api/v1/runs/{run_id}/retry"))
+        return self._model(RunRecord, await self._call("POST", api("runs", run_id, "retry")))
 
-    async def progress(self, run_id: str) -> dict[str, Any]:
-        """Give how far a run is."""
-        return self._object(await self._call("GET", f"/api/v1/runs/{run_id}/progress"))
+    async def delete(self, run_id: str) -> None:
+        """Delete an ended run with everything in it. Raises NotFound, Conflict for one that has not ended."""
+        await self._call("DELETE", api("runs", run_id))
 
-    async def why(self, run_id: str) -> dict[str, Any]:
-        """Give what a run waits for, task by task. Raises NotFound, Unreachable."""
-        return self._object(await self._call("GET", f"/api/v1/runs/{run_id}/why"))
+    async def progress(self, run_id: str) -> RunProgress:
+        """Give how far a run is. Raises NotFound."""
+        return self._model(RunProgress, await self._call("GET", api("runs", run_id, "progress")))
+
+    async def why(self, run_id: str) -> RunWhy:
+        """Give what a run waits for, task by task. Raises NotFound."""
+        return self._model(RunWhy, await self._call("GET", api("runs", run_id, "why")))

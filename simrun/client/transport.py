@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
+from urllib.parse import quote
 
 import aiohttp
 from pydantic import TypeAdapter, ValidationError
@@ -29,6 +30,11 @@ TOKEN_VARIABLE = "SIMRUN_TOKEN"
 SERVER_VARIABLE = "SIMRUN_SERVER"
 
 _BUSY = (429, 503)
+
+
+def api(*parts: str) -> str:
+    """Give the path of a resource; what a caller gives is one part of it, whatever is in it."""
+    return "/api/v1/" + "/".join(quote(part, safe="") for part in parts)
 
 
 class Transport:
@@ -77,7 +83,7 @@ class Transport:
         method: str,
         path: str,
         *,
-        params: Mapping[str, str] | None = None,
+        params: Mapping[str, str] | Sequence[tuple[str, str]] | None = None,
         headers: Mapping[str, str] | None = None,
         json: Any = None,
         data: Callable[[], Any] | None = None,
@@ -137,7 +143,10 @@ class Transport:
             self.url + path, params=params, headers=headers, timeout=timeout
         ) as answer:
             await check(answer)
-            kind, data, ident = "message", "", None
+            if answer.status == 204:
+                yield "end", last, {}  # what was received last was the end
+                return
+            kind, data, ident = "message", "", last
             async for raw in answer.content:
                 line = raw.decode().rstrip("\r\n")
                 if line.startswith("event: "):

@@ -1,4 +1,4 @@
-"""An empty store for each test."""
+"""An empty store for each test, and no configuration but the test's own."""
 
 from __future__ import annotations
 
@@ -7,6 +7,16 @@ from pathlib import Path
 import pytest
 
 from tests.cli.store import Runs
+
+
+@pytest.fixture(autouse=True)
+def _no_configuration(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """What the developer has set for themselves has no say in tests."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.getbasetemp() / "no-config"))
+    for name in ("SERVER", "STORE", "CONTEXT", "GROUP", "TOKEN", "TOKEN_FILE"):
+        monkeypatch.delenv(f"SIMRUN_{name}", raising=False)
 
 
 @pytest.fixture

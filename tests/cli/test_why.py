@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 from simrun.cli.why import text_of
+from simrun.model.record import RunState, TaskState
+from simrun.service.why import RunWhy, TaskWhy, WorkerWhy
 
 
 def test_each_reason_stands_with_its_workers_and_its_remedy() -> None:
-    quota = {
-        "workers": [f"sweep-w{n}" for n in range(1, 9)],
-        "attempt": 0,
-        "text": "queue sims: more than its maximum capacity",
-        "remedy": "lower resources",
-    }
-    image = {
-        "workers": ["sweep-w0"],
-        "attempt": 1,
-        "text": "ImagePullBackOff: \x1b[31mred",
-        "remedy": "",
-    }
-    sweep = {"task": "sweep", "state": "queued", "text": "9 wait", "workers": [quota, image]}
-    plot = {"task": "plot", "state": "waiting", "text": "waits for sweep (queued)", "workers": []}
+    quota = WorkerWhy(
+        workers=tuple(f"sweep-w{n}" for n in range(1, 9)),
+        attempt=0,
+        text="queue sims: more than its maximum capacity",
+        remedy="lower resources",
+    )
+    image = WorkerWhy(workers=("sweep-w0",), attempt=1, text="ImagePullBackOff: \x1b[31mred")
+    sweep = TaskWhy(task="sweep", state=TaskState.QUEUED, text="9 wait", workers=(quota, image))
+    plot = TaskWhy(task="plot", state=TaskState.WAITING, text="waits for sweep (queued)")
 
     text = text_of(
-        {
-            "run": "r1",
-            "state": "running",
-            "text": "workers of sweep wait",
-            "tasks": [sweep, plot],
-            "notes": ["pods are 200 s old"],
-        }
+        RunWhy(
+            run="r1",
+            state=RunState.RUNNING,
+            text="workers of sweep wait",
+            tasks=(sweep, plot),
+            notes=("pods are 200 s old",),
+        )
     )
 
     assert text.splitlines() == [

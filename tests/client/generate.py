@@ -49,7 +49,7 @@ def _calls(name: str, class_name: str) -> str:
     )
     for item in tree.body:
         match item:
-            case ast.Import() | ast.ImportFrom():
+            case ast.Import() | ast.ImportFrom() | ast.If(test=ast.Name(id="TYPE_CHECKING")):
                 body.append(item)
             case ast.ClassDef(name=found) if found == class_name:
                 body.append(_class(item))

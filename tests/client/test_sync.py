@@ -53,12 +53,12 @@ def test_a_run_is_submitted_watched_and_listed(served: Served, portal: BlockingP
     with Client(served.url) as client:
         assert client.submit(ONE, run_id="mine").id == "mine"
         ending = portal.start_task_soon(served.succeed, "mine")
-        states = [event["state"] for event in client.events("mine")]
+        states = [event.state for event in client.events("mine")]
         ending.result()
 
         assert states[-1] == "succeeded"
         assert client.run("mine").state == "succeeded"
-        assert [row["id"] for row in client.all_runs()] == ["mine"]
+        assert [row.id for row in client.all_runs()] == ["mine"]
         with pytest.raises(NotFound):
             client.run("other")
 
@@ -67,7 +67,7 @@ def test_a_stream_that_is_left_is_closed_and_the_client_goes_on(served: Served) 
     with Client(served.url) as client:
         client.submit(ONE, run_id="mine")
         for event in client.events("mine"):
-            assert event["run"] == "mine"
+            assert event.run == "mine"
             break
 
         assert client.run("mine").id == "mine"

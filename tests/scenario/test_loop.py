@@ -61,13 +61,13 @@ async def test_a_campaign_its_api_and_its_readers_never_block_the_loop(
             await web.SockSite(runner, listening).start()
             async with AsyncClient(url) as client, asyncio.timeout(60):
                 await client.submit(CAMPAIGN, run_id="guarded")
-                states = [event["state"] async for event in client.events("guarded")]
+                states = [event.state async for event in client.events("guarded")]
                 logs = [chunk async for chunk in client.logs("guarded", "sweep")]
                 page = await client.runs()
             await runner.cleanup()
     assert states[-1] == "succeeded"
     assert {b"1", b"2", b"3", b"4"} <= set(b"".join(logs).splitlines())
-    assert [row["id"] for row in page["runs"]] == ["guarded"]
+    assert [row.id for row in page.runs] == ["guarded"]
     assert lag.statistics().samples > 0
 
 

@@ -229,8 +229,8 @@ async def test_it_is_asked_over_http(tmp_path: Path) -> None:
 
             answer = await client.why("mine")
 
-            assert answer["tasks"][0]["workers"][0]["text"] == QUOTA
-            assert answer["notes"] == ["pods are 200 s old"]
+            assert answer.tasks[0].workers[0].text == QUOTA
+            assert list(answer.notes) == ["pods are 200 s old"]
             assert await session.not_ready() == ["pods are 200 s old"]
             with pytest.raises(NotFound):
                 await client.why("another")

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from simrun.client.sync.events import EventCalls
 from simrun.client.sync.logs import LogCalls
+from simrun.client.sync.resources import ResourceCalls
 from simrun.client.sync.runs import RunCalls
+from simrun.client.sync.tasks import TaskCalls
 
 
-class Client(RunCalls, LogCalls, EventCalls):
+class Client(RunCalls, TaskCalls, LogCalls, EventCalls, ResourceCalls):
     """Talks to a `simrun serve`. Use as a context manager; it may be used from several threads."""

@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from simrun.client.runs import RunPage
 from simrun.client.sync.blocking import Blocking
 from simrun.model.record import RunRecord
 from simrun.model.workflow import Submission
 from simrun.service.attachments import Attachment
+from simrun.service.progress import RunProgress
+from simrun.service.runrow import RunRow
+from simrun.service.why import RunWhy
 
 
 class RunCalls(Blocking):
@@ -46,16 +50,41 @@ class RunCalls(Blocking):
         cursor: str | None = None,
         state: str = "",
         group: str | None = None,
-        sort: str = "id",
-    ) -> dict[str, Any]:
-        """Give a page of runs, highest id first: {runs, cursor}. `sort="created"`: the newest, which are one page only."""
+        name: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        created_after: float | None = None,
+        created_before: float | None = None,
+        prefix: str | None = None,
+    ) -> RunPage:
+        """Give a page of runs, newest first; its cursor goes with the same filters to the next page.
+
+        state: one, or several between commas. group, name: only those with exactly this one. labels: with all of these.
+        created_after, created_before: wall seconds since 1970. prefix: how their ids begin. Raises InvalidInput.
+        """
         return self._wait(
-            self._client.runs(limit=limit, cursor=cursor, state=state, group=group, sort=sort)
+            self._client.runs(
+                limit=limit,
+                cursor=cursor,
+                state=state,
+                group=group,
+                name=name,
+                labels=labels,
+                created_after=created_after,
+                created_before=created_before,
+                prefix=prefix,
+            )
         )
 
-    def all_runs(self, *, state: str = "", group: str | None = None) -> Iterator[dict[str, Any]]:
-        """Yield all runs, highest id first, page by page."""
-        return self._each(self._client.all_runs(state=state, group=group))
+    def all_runs(
+        self,
+        *,
+        state: str = "",
+        group: str | None = None,
+        name: str | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> Iterator[RunRow]:
+        """Yield all runs, newest first, page by page."""
+        return self._each(self._client.all_runs(state=state, group=group, name=name, labels=labels))
 
     def cancel(self, run_id: str, *, now: bool = False) -> RunRecord:
         """Cancel a run, or give the one that has ended as it is. `now`: kill its workers without their grace."""
@@ -65,10 +94,14 @@ class RunCalls(Blocking):
         """Start the next round of an ended run. Raises Conflict for one that has not, or has succeeded."""
         return self._wait(self._client.retry(run_id))
 
-    def progress(self, run_id: str) -> dict[str, Any]:
-        """Give how far a run is."""
+    def delete(self, run_id: str) -> None:
+        """Delete an ended run with everything in it. Raises NotFound, Conflict for one that has not ended."""
+        return self._wait(self._client.delete(run_id))
+
+    def progress(self, run_id: str) -> RunProgress:
+        """Give how far a run is. Raises NotFound."""
         return self._wait(self._client.progress(run_id))
 
-    def why(self, run_id: str) -> dict[str, Any]:
-        """Give what a run waits for, task by task. Raises NotFound, Unreachable."""
+    def why(self, run_id: str) -> RunWhy:
+        """Give what a run waits for, task by task. Raises NotFound."""
         return self._wait(self._client.why(run_id))

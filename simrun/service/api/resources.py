@@ -69,7 +69,7 @@ async def list_types(request: web.Request) -> web.StreamResponse:
     """Give what attempts of each task type used, so far as observations of runs that the caller may see tell."""
     session = request.app[SESSION]
     store, principal = session.store, principal_of(request)
-    return answer(TypeList(types=await session.in_pool(_types, store, principal)))
+    return answer(TypeList(types=await session.in_pool(types_seen, store, principal)))
 
 
 @operations.get(
@@ -84,7 +84,8 @@ async def list_observations(request: web.Request) -> web.StreamResponse:
     return answer(ObservationList(observations=found))
 
 
-def _types(store: RunStore, principal: Principal) -> list[TypeUse]:
+def types_seen(store: RunStore, principal: Principal) -> list[TypeUse]:
+    """Sum up the observations of each type that a caller may see (blocking)."""
     found = []
     for name in ResourceStore(store.layout.root).types():
         seen = _observations(store, principal, name, HISTORY)
