@@ -33,12 +33,15 @@ from simrun.service.runfeed import RunFeeds, Seen
 from simrun.service.runindex import RunIndex
 from simrun.service.runquery import Position, RunFilter
 from simrun.service.runrow import RunRow
+from simrun.service.snapshots import check_again
 from simrun.service.submission import Submitter, create_run, new_record
 from simrun.service.why import RunWhy, why
+from simrun.store.files import remove_tree
 from simrun.store.lock import StoreLock
 from simrun.store.resources import ResourceStore
 from simrun.store.runs import RunStore
-from simrun.store.sweep import sweep
+from simrun.store.snapshots import SnapshotStore
+from simrun.store.sweep import sweep, uploads_left
 
 log = logging.getLogger(__name__)
 
@@ -111,6 +114,11 @@ class Session:
         record = await self._pool.run(self.store.read, run_id)
         after = await self._pool.run(prepare_round, self.store, record)
         await self._pool.run(self.store.mark_live, run_id)
+        try:
+            await self._pool.run(check_again, self.store, run_id)
+        except Conflict:
+            await self._pool.run(self.store.tidy, run_id)
+            raise
         written = await self._controller.write(record, after)
         if written is None:
             raise Conflict(f"run {run_id} changed meanwhile; try again")
@@ -169,6 +177,10 @@ class Session:
             with contextlib.suppress(BackendUnavailable):
                 status = await self._backend.status(record.workflow_name)
         return record, submission, status
+
+    def now(self) -> float:
+        """Give the time of this session's clock: seconds since 1970 UTC."""
+        return self._clock.wall()
 
     def age_s(self) -> float | None:
         """Give the seconds since the backend was last heard of; None for one that is this process itself."""
@@ -269,6 +281,8 @@ async def open_session(
 
         taken = await take()
         await pool.run(store.finish_deletions)
+        # Before any request comes: what is there is nobody's
+        left = await pool.run(uploads_left, store.layout)
         if index is not None:
             store = IndexedRunStore(root, await pool.run(RunIndex, index), owner=owner)
         if term.epoch is not None:
@@ -298,7 +312,7 @@ async def open_session(
                 await controller.recover()
                 # Live runs are followed already; the history of a large store takes its time
                 later = None if taken else group.create_task(_take_later(take), name="lock")
-                house = group.create_task(_keep_house(store, pool), name="housekeeping")
+                house = group.create_task(_keep_house(store, pool, left), name="housekeeping")
                 try:
                     yield session
                 finally:
@@ -337,7 +351,7 @@ async def _take_later(take: Callable[[], Awaitable[bool]]) -> None:
             log.warning("the store is used beside this service: %s", error)
 
 
-async def _keep_house(store: RunStore, pool: Pool) -> None:
+async def _keep_house(store: RunStore, pool: Pool, left: list[Path]) -> None:
     """Do once what no run waits for: list old runs, take away what dead processes left half-written."""
     try:
         if isinstance(store, IndexedRunStore):
@@ -348,5 +362,8 @@ async def _keep_house(store: RunStore, pool: Pool) -> None:
             0, max(1, len(live)), _SWEPT_AT_ONCE
         ):  # the top of the store in any case
             await pool.run(sweep, store.layout, live[start : start + _SWEPT_AT_ONCE])
+        for path in left:
+            await pool.run(remove_tree, path)
+        await pool.run(SnapshotStore(store.layout).sweep)
     except OSError as error:
         log.warning("not all of the store was looked through, the next start will: %s", error)

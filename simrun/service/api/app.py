@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 from aiohttp import web
@@ -12,9 +13,11 @@ from simrun.service.api import (
     logs,
     openapi,
     probes,
+    report,
     resources,
     runlist,
     runs,
+    snapshots,
     tasks,
     tickets,
     why,
@@ -43,7 +46,9 @@ GROUPS = (
     logs.operations,
     artifacts.operations,
     why.operations,
+    report.operations,
     resources.operations,
+    snapshots.operations,
     tickets.operations,
     probes.operations,
     openapi.operations,
@@ -68,6 +73,7 @@ def make_app(
     # A page that points its own name at this machine has no token
     app[LOOPBACK_ONLY] = loopback_only and tokens is None
     app[STREAMS] = Streams()
+    app[snapshots.WORK] = asyncio.Semaphore(snapshots.AT_ONCE)
     app.on_shutdown.append(_cut_streams)
     app.on_response_prepare.append(_tell_age)
     add_operations(app, GROUPS)
