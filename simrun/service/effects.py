@@ -16,6 +16,7 @@ from simrun.model.record import RunRecord
 from simrun.model.report import AttemptEvidence, Observation, WorkerReport
 from simrun.service.decision import Effect, KeepAttempt, Observe, View
 from simrun.service.evidence import evidence_of, merged
+from simrun.service.leftovers import Leftovers
 from simrun.service.logs import keep_logs
 from simrun.service.states import is_oom
 from simrun.service.tally import Tally
@@ -68,6 +69,7 @@ class Effects:
         self._pool, self._clock = pool, clock
         self._tally = tally or Tally()
         self._kept: dict[str, dict[tuple[str, int, str], Attempt]] = {}
+        self._leftovers = Leftovers(store, backend, pool, clock)
 
     def files_of(self, view: View, effects: Iterable[Effect]) -> FileWork | None:
         """Give the effects that are files, as far as they are not done; settling is the controller's."""
@@ -200,6 +202,7 @@ class Effects:
         if after.pending_logs and await self._keep_logs(after):
             after = after.changed(pending_logs=False)
         if after.pending_cancel and await self._stop(after):
+            await self._leftovers.stopped(after)
             after = after.changed(pending_cancel=False)
         if after.pending_release and await self._release(after):
             after = after.changed(pending_release=False)
@@ -210,8 +213,9 @@ class Effects:
     async def delete_workflow(self, record: RunRecord) -> float:
         """Delete the workflow of a run that ended long ago and has nothing pending; the seconds until it may be, 0 when it was.
 
-        Its logs are kept, its pods take up room. A service that was away is told of what it left.
+        Its logs are kept, its pods take up room. A service that was away is told of what it left. Until then what still ends of it is noted.
         """
+        await self._leftovers.look(record)
         ended, name = record.times.ended, record.workflow_name
         if ended is None or name is None:
             return 0.0
