@@ -66,6 +66,7 @@ bench: install ## all figures, as JSON
 lock: install ## renew the lock files
 	$(BIN)/uv pip compile -q pyproject.toml --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --upgrade -o requirements/run.txt
 	$(BIN)/uv pip compile -q pyproject.toml --extra examples --group dev --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --upgrade -o requirements/dev.txt
+	echo 'setuptools>=77' | $(BIN)/uv pip compile -q - -c requirements/dev.txt --generate-hashes --no-emit-index-url --no-header --python-version 3.11 -o requirements/build.txt
 
 clean: ## remove what was made here
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .simrun build dist

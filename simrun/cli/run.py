@@ -97,6 +97,8 @@ def run_attached(options: RunOptions, open_session: OpenSession[RunSession] | No
 
 def make_store(store: Path) -> None:
     """Make the directory of the store. Raises InvalidInput where that can't be."""
+    import os
+
     from simrun.base.errors import InvalidInput, Problem
 
     try:

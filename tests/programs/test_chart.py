@@ -189,6 +189,28 @@ def test_a_namespace_that_is_restricted_takes_the_pod(values: Path | None) -> No
     assert not any("hostPath" in volume for volume in spec["volumes"])
 
 
+# --- the image
+
+
+def test_the_image_belongs_to_the_user_that_the_chart_takes_and_copies_what_is_in_its_context() -> (
+    None
+):
+    top = CHART.parents[1]
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    lines = (top / "Containerfile").read_text().splitlines()
+    copied = {
+        word.split("/")[0]
+        for line in lines
+        if line.startswith("COPY ") and "--from" not in line
+        for word in line.split()[1:-1]
+    }
+    context = (top / ".dockerignore").read_text().splitlines()
+
+    assert f"USER {values['user']}:{values['group']}" in lines
+    assert copied == {line.removeprefix("!") for line in context if line.startswith("!")}
+    assert all((top / name).exists() for name in copied)
+
+
 # --- Roles
 
 
@@ -271,7 +293,8 @@ async def do_everything(server: FakeApi, config: ClusterConfig) -> None:
     await server.put(
         f"/apis/kueue.x-k8s.io/v1beta2/namespaces/here/localqueues/{config.local_queue}", {}
     )
-    for name in (config.base_priority, config.extra_priority):
+    words = [None, *config.priorities]
+    for name in {name for word in words for name in config.priority(word)}:
         await server.put(f"/apis/kueue.x-k8s.io/v1beta2/workloadpriorityclasses/{name}", {})
         await server.put(f"/apis/scheduling.k8s.io/v1/priorityclasses/{name}", {})
     for source in (config.store, config.snapshots, config.scratch):
@@ -282,10 +305,13 @@ async def do_everything(server: FakeApi, config: ClusterConfig) -> None:
     await server.put("/api/v1/nodes/n1", marks)
     split = {"workers": 2, "units": {"list": [1, 2]}}
     types = {"sim": TaskType.model_validate({"command": ["true"], "image": "i:1", "split": split})}
-    record = RunRecord(id="r1", fingerprint="f1", times=RunTimes(created=0)).with_workflow(
-        Workflow(tasks={"sim": Task(type="sim")})
-    )
-    assert record.workflow is not None
+    workflow = Workflow(tasks={"sim": Task(type="sim")})
+    plans = plan_run(workflow, types, {}, {})
+
+    def record(run: str, priority: str | None = None) -> RunRecord:
+        values = {"id": run, "fingerprint": "f", "priority": priority}
+        return RunRecord(**values, times=RunTimes(created=0)).with_workflow(workflow)
+
     async with KubeSession(Access(server=server.url)) as kube:
         timing = LeaseTiming(renew_s=0.0)
         elector = LeaseElector(kube, config.namespace, name=lease_name(config), timing=timing)
@@ -294,11 +320,13 @@ async def do_everything(server: FakeApi, config: ClusterConfig) -> None:
             await backend.check()
             await backend.synced()
             await server.watched(3)
-            name = await backend.submit(record, plan_run(record.workflow, types, {}, {}), types)
-            await backend.submit(record, plan_run(record.workflow, types, {}, {}), types)
-            workflow = server.read(f"/apis/argoproj.io/v1alpha1/namespaces/here/workflows/{name}")
-            assert workflow is not None
-            owner = workflow["metadata"]["uid"]
+            for number, word in enumerate(words):
+                await backend.submit(record(f"p{number}", word), plans, types)
+            name = await backend.submit(record("r1"), plans, types)
+            await backend.submit(record("r1"), plans, types)
+            there = server.read(f"/apis/argoproj.io/v1alpha1/namespaces/here/workflows/{name}")
+            assert there is not None
+            owner = there["metadata"]["uid"]
             one = pod("sim-w0(0)", workflow=name, owner=owner, containers=(running(),))
             one["metadata"]["labels"]["simrun/worker"] = "sim-w0"
             await server.put(f"{home}/pods/{one['metadata']['name']}", one)

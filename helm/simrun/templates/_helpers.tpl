@@ -51,6 +51,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- printf "/simrun/store/%s" (include "simrun.storePath" .) | trimSuffix "/" -}}
 {{- end -}}
 
+{{/* The names of all priorities, as a list in YAML. */}}
+{{- define "simrun.priorities" -}}
+{{- $names := list .Values.cluster.base_priority .Values.cluster.extra_priority -}}
+{{- range .Values.cluster.priorities -}}
+{{- $names = append $names .base -}}
+{{- $names = append $names .extra -}}
+{{- end -}}
+{{- $names | compact | uniq | sortAlpha | toYaml -}}
+{{- end -}}
+
 {{/* The lease that services over this store compete for: the name is made as simrun makes it, so that the Role can name this one alone. */}}
 {{- define "simrun.lease" -}}
 {{- $volume := printf "{\"persistentVolumeClaim\": {\"claimName\": %s}}" (toJson .Values.store.existingClaim) -}}
