@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 from simrun.model import labels
-from simrun.model.inputs import input_refs, task_dir, task_params
+from simrun.model.inputs import input_refs, open_inputs, task_dir, task_params
 from simrun.model.mounts import Mounts
 from simrun.model.plan import TaskPlan
 from simrun.model.quantities import memory_gb_text
@@ -279,10 +279,10 @@ class _TaskPods:
         """Give the values of the placeholders of a bare command, paths as its pod sees them."""
         task_type = self.type
         params = task_params(task_type, self.workflow.tasks[self.task])
-        optional = (port for port, declared in task_type.inputs.items() if declared.optional)
+        unconnected = open_inputs(self.workflow, self.types, self.task)
         return {
             **{f"params.{name}": value for name, value in params.items()},
-            **dict.fromkeys((f"inputs.{port}" for port in optional), ""),
+            **dict.fromkeys((f"inputs.{port}" for port in unconnected), ""),
             **{f"inputs.{port}": self._input_path(ref) for port, ref in self.refs.items()},
             **{f"outputs.{port}": f"{self.out}/{path}" for port, path in task_type.outputs.items()},
             "out": self.out,

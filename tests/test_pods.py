@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simrun.model.cluster import ClusterConfig
-from simrun.model.inputs import input_refs
+from simrun.model.inputs import input_refs, open_inputs
 from simrun.model.mounts import Mounts
 from simrun.model.plan import TaskPlan
 from simrun.model.record import RunRecord, RunTimes, TaskState
@@ -435,6 +435,14 @@ def test_inputs_lie_below_the_run_or_the_snapshots() -> None:
         "c": InputRef(snapshot="mesh"),
         "d": InputRef(snapshot="mesh/a/b"),
     }
+
+
+def test_optional_inputs_that_nothing_is_connected_to_are_told_to_the_harness() -> None:
+    types = {
+        "t": TaskType(command=["x"], inputs={"a": {"optional": True}, "b": {"optional": True}})
+    }
+    workflow = Workflow(tasks={"t": Task(type="t", inputs={"a": "/data/a"})})
+    assert open_inputs(workflow, types, "t") == ["b"]
 
 
 def test_an_output_that_does_not_exist_is_named_with_those_that_do() -> None:

@@ -35,6 +35,13 @@ def input_refs(workflow: Workflow, types: Mapping[str, TaskType], task: str) -> 
     return refs
 
 
+def open_inputs(workflow: Workflow, types: Mapping[str, TaskType], task: str) -> list[str]:
+    """Give the optional input ports of a task that nothing is connected to."""
+    connected = workflow.tasks[task].sources
+    ports = types[workflow.tasks[task].type].inputs
+    return [port for port, declared in ports.items() if declared.optional and port not in connected]
+
+
 def task_dir(task: str) -> TaskDir:
     """Give the directory of a task, relative to that of its run."""
     return TaskDir(Path("tasks") / task)

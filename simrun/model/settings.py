@@ -59,6 +59,8 @@ class TaskSettings(StoredModel):
     params: dict[str, Any] = {}
     """Type defaults overlaid with the task's own; a unit's row goes over both."""
     inputs: dict[str, InputRef] = {}
+    open_inputs: list[str] = []
+    """Optional ports that nothing is connected to: empty text in a command."""
     outputs: dict[str, str] = {}
     stage: list[str] = []
     units: UnitSource | None = None

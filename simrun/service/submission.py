@@ -20,7 +20,7 @@ from simrun.backends.base import Backend
 from simrun.base import ids
 from simrun.base.clock import Clock
 from simrun.base.errors import Conflict, InvalidInput
-from simrun.model.inputs import input_refs, task_params
+from simrun.model.inputs import input_refs, open_inputs, task_params
 from simrun.model.plan import TaskPlan
 from simrun.model.record import RunRecord, RunState, RunTimes, TaskState
 from simrun.model.settings import MergeSettings, PluginRef, TaskSettings, UnitSource
@@ -237,6 +237,7 @@ def task_settings(record: RunRecord, submission: Submission, task: str) -> TaskS
         plugin=_plugin(kind.plugin),
         params=task_params(kind, item),
         inputs=input_refs(submission.workflow, submission.types, task),
+        open_inputs=open_inputs(submission.workflow, submission.types, task),
         outputs=kind.outputs,
         stage=kind.stage,
         units=None

@@ -53,7 +53,10 @@ class Job(NamedTuple):
         """Run a command in `out`. `values` are those of the placeholders besides params, inputs, outputs, scratch and out."""
         known = {
             **{f"params.{name}": value for name, value in self.settings.params.items()},
-            **dict.fromkeys((f"inputs.{port}" for port in self.settings.inputs), ""),
+            **dict.fromkeys(
+                (f"inputs.{port}" for port in (*self.settings.inputs, *self.settings.open_inputs)),
+                "",
+            ),
             **{f"inputs.{port}": str(path) for port, path in self.inputs.items()},
             **{f"outputs.{port}": f"{out}/{path}" for port, path in self.settings.outputs.items()},
             "scratch": str(scratch),

@@ -62,6 +62,7 @@ class TaskSettings(NamedTuple):
     plugin: PluginRef | None
     params: dict[str, Any]
     inputs: dict[str, InputRef]
+    open_inputs: tuple[str, ...]
     outputs: dict[str, str]
     stage: tuple[str, ...]
     units: UnitSource | None
@@ -116,6 +117,7 @@ def parse(data: Any) -> TaskSettings:
         plugin=plugin,
         params=fields.mapping("params"),
         inputs=inputs,
+        open_inputs=tuple(fields.strings("open_inputs") or ()),
         outputs={port: str(path) for port, path in fields.mapping("outputs").items()},
         stage=stage,
         units=_units(fields.object("units")),

@@ -340,6 +340,21 @@ def test_a_command_with_an_unknown_placeholder_ends_with_2(campaign: Campaign) -
 # --- ends that come from outside ------------------------------------------------------------------------------------------
 
 
+def test_an_optional_input_without_a_file_or_a_connection_is_empty_text_as_without_the_harness(
+    campaign: Campaign,
+) -> None:
+    campaign.make(
+        command=["/bin/sh", "-c", "echo '<{inputs.gone}|{inputs.open}>' > seen"],
+        inputs={"gone": {"run": "tasks/u/out/a", "optional": True}},
+        open_inputs=["open"],
+    )
+
+    ended = campaign.start(TASK, program="exec").wait()
+
+    assert ended.code == 0, ended.output
+    assert (campaign.dir.out / "seen").read_text() == "<|>\n"
+
+
 def test_the_next_attempt_of_a_killed_worker_goes_on_where_it_was(campaign: Campaign) -> None:
     started = fifo(campaign.root.parent / "started")
     source = f"""
