@@ -115,6 +115,7 @@ class Scheduler:
     async def run(self) -> None:
         """Start, and go on until cancelled; what goes wrong on the way is logged and tried again."""
         wait = 1.0
+        self._numbers.last_tick_monotonic = self._clock.monotonic()
         while not self._numbers.started:
             try:
                 await self.start()
@@ -339,8 +340,8 @@ class Scheduler:
     def trouble(self) -> list[str]:
         """Say what keeps schedules from being fired; empty when nothing does."""
         now, found = self._clock.monotonic(), []
-        if self._numbers.ticks and now - self._numbers.last_tick_monotonic > STUCK_S:
-            late = now - self._numbers.last_tick_monotonic
+        late = now - (self._numbers.last_tick_monotonic or now)
+        if late > STUCK_S:
             found.append(f"the scheduler has not ticked for {late:.0f} s")
         busy = self._firing.busy_since()
         if busy is not None and now - busy > BUSY_S:

@@ -33,6 +33,7 @@ from simrun.service.runfeed import RunFeeds, Seen
 from simrun.service.runindex import RunIndex
 from simrun.service.runquery import Position, RunFilter
 from simrun.service.runrow import RunRow
+from simrun.service.schedules import Schedules
 from simrun.service.snapshots import check_again
 from simrun.service.submission import Submitter, create_run, new_record
 from simrun.service.why import RunWhy, why
@@ -76,6 +77,8 @@ class Session:
         self._check = StoreCheck(store.layout.root, clock)
         self._progress = ProgressReader(store)
         self._submissions: dict[str, Submission] = {}
+        self.schedules = Schedules(self, pool, clock)
+        """Launch plans; their schedules are fired by `simrun serve` only."""
         self.events = Events(self._recent, clock)
         """What is told of all runs."""
         self.feeds = RunFeeds(self._seen)
@@ -235,7 +238,7 @@ class Session:
         statistics = self._pool.statistics
         if statistics.saturated:
             reasons.append(f"all {statistics.threads} file threads are busy: the store may hang")
-        return reasons + self.trouble()
+        return reasons + self.trouble() + self.schedules.trouble()
 
     def close(self) -> None:
         """Give back what the session has for itself."""
@@ -313,14 +316,20 @@ async def open_session(
                 # Live runs are followed already; the history of a large store takes its time
                 later = None if taken else group.create_task(_take_later(take), name="lock")
                 house = group.create_task(_keep_house(store, pool, left), name="housekeeping")
+                firing = (
+                    group.create_task(session.schedules.run(), name="schedules")
+                    if command == "serve"
+                    else None
+                )
                 try:
                     yield session
                 finally:
                     controller.close()
                     following.cancel()
                     house.cancel()
-                    if later is not None:
-                        later.cancel()
+                    for task in (later, firing):
+                        if task is not None:
+                            task.cancel()
                     session.close()
     finally:
         await pool.run(lock.release)
