@@ -291,8 +291,10 @@ async def do_everything(server: FakeApi, config: ClusterConfig) -> None:
     home = "/api/v1/namespaces/here"
     await server.put(f"{home}/serviceaccounts/{config.service_account}", {})
     await server.put(
-        f"/apis/kueue.x-k8s.io/v1beta2/namespaces/here/localqueues/{config.local_queue}", {}
+        f"/apis/kueue.x-k8s.io/v1beta2/namespaces/here/localqueues/{config.local_queue}",
+        {"spec": {"clusterQueue": "all"}},
     )
+    await server.put("/apis/kueue.x-k8s.io/v1beta2/clusterqueues/all", {})
     words = [None, *config.priorities]
     for name in {name for word in words for name in config.priority(word)}:
         await server.put(f"/apis/kueue.x-k8s.io/v1beta2/workloadpriorityclasses/{name}", {})
@@ -332,6 +334,7 @@ async def do_everything(server: FakeApi, config: ClusterConfig) -> None:
             await server.put(f"{home}/pods/{one['metadata']['name']}", one)
             server.logs[one["metadata"]["name"]] = b"text\n"
             await backend.status(name)
+            await backend.queues()
             assert b"".join([chunk async for chunk in backend.logs(name, "sim-w0", 0)])
             node = await backend.reserve("r1")
             await backend.release(node, "r1")

@@ -308,6 +308,6 @@ async def test_what_an_account_of_pods_may_not_do_is_found_out(api: Api) -> None
     try:
         config = ClusterConfig(namespace=api.namespace, service_account=api.mark)
         with pytest.raises(InvalidInput, match="may not create workflowtaskresults"):
-            await Preflight(api.kube, config).placement([])
+            await Preflight(api.kube, config).placement({})
     finally:
         await api.kube.delete(f"{path}/{api.mark}")

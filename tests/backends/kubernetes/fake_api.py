@@ -32,6 +32,7 @@ KINDS = {
     "/apis/kueue.x-k8s.io/v1beta2": {
         "workloads": "Workload",
         "localqueues": "LocalQueue",
+        "clusterqueues": "ClusterQueue",
         "workloadpriorityclasses": "WorkloadPriorityClass",
     },
     "/apis/scheduling.k8s.io/v1": {"priorityclasses": "PriorityClass"},
