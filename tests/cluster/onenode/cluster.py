@@ -165,10 +165,10 @@ def status(_argv: Sequence[str]) -> int:
 
 
 def env(_argv: Sequence[str]) -> int:
-    """Print shell lines that put this cluster's kubectl and argo on PATH: eval
+    """Print shell lines that put this cluster's kubectl, argo and helm on PATH: eval
     "$(tests/cluster/env)".
     """
-    folders = (layout.kubectl().parent, layout.program("argo", "argo").parent)
+    folders = (layout.kubectl().parent, layout.program("argo", "argo").parent, layout.helm().parent)
     print(f"export KUBECONFIG={layout.KUBECONFIG}")
     print(f"export SIMRUN_TEST_STORE={layout.STORE}")
     print(f"export PATH={':'.join(map(str, folders))}:$PATH")
