@@ -111,8 +111,8 @@ async def serve(
                     term=term,
                 )
             )
-            await stack.enter_async_context(LagProbe())
-            app = make_app(session, loopback_only=is_loopback(host), tokens=tokens)
+            lag = await stack.enter_async_context(LagProbe())
+            app = make_app(session, loopback_only=is_loopback(host), tokens=tokens, lag=lag)
             runner = web.AppRunner(app, access_log=None, shutdown_timeout=REQUESTS_END_WITHIN_S)
             await runner.setup()
             stack.push_async_callback(runner.cleanup)

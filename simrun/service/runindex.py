@@ -173,6 +173,13 @@ class RunIndex:
         """Give what `page` gives, as rows."""
         return [parsed(text) for text in self.page(wanted or RunFilter(), limit=limit, after=after)]
 
+    def counts(self) -> dict[str, int]:
+        """Give how many runs there are, by state. Raises BackendUnavailable."""
+        try:
+            return dict(self._reader().execute("SELECT state, COUNT(*) FROM runs GROUP BY state"))
+        except sqlite3.Error as error:
+            raise BackendUnavailable(f"the index {self.path} can't be read now: {error}") from error
+
     def ids(self) -> set[str]:
         """Give the ids of all runs it knows."""
         return set(self._column("SELECT id FROM runs"))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from simrun.aio.threads import Pool
-from simrun.backends.base import Backend, BackendStatus, Followed, QueueState
+from simrun.backends.base import Backend, BackendStatus, Followed, QueueState, Watching
 from simrun.base import ids
 from simrun.base.clock import Clock, SystemClock
 from simrun.base.errors import BackendUnavailable, Conflict, Locked
@@ -35,7 +35,9 @@ from simrun.service.runquery import Position, RunFilter
 from simrun.service.runrow import RunRow
 from simrun.service.schedules import Schedules
 from simrun.service.snapshots import check_again
+from simrun.service.statistics import SessionStatistics
 from simrun.service.submission import Submitter, create_run, new_record
+from simrun.service.timings import StoreTimings
 from simrun.service.why import RunWhy, why
 from simrun.store.files import remove_tree
 from simrun.store.lock import StoreLock
@@ -67,8 +69,11 @@ class Session:
         controller: Controller,
         pool: Pool,
         clock: Clock,
+        *,
+        timings: StoreTimings | None = None,
     ) -> None:
         self.store = store
+        self._timings = timings or StoreTimings()
         self._backend, self._controller = backend, controller
         self._pool, self._clock = pool, clock
         self._index_pool = Pool("index", 2)
@@ -230,6 +235,10 @@ class Session:
         """Run blocking file work in the pool of this session."""
         return await self._pool.run(fn, *args, **kwargs)
 
+    async def in_index(self, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run what blocks, but needs nothing of the store, in a thread."""
+        return await self._index_pool.run(fn, *args, **kwargs)
+
     async def not_ready(self) -> list[str]:
         """Say what keeps runs from being followed; empty when nothing does."""
         reasons = []
@@ -239,6 +248,24 @@ class Session:
         if statistics.saturated:
             reasons.append(f"all {statistics.threads} file threads are busy: the store may hang")
         return reasons + self.trouble() + self.schedules.trouble()
+
+    def statistics(self) -> SessionStatistics:
+        """Give how everything does."""
+        backend = self._backend
+        return SessionStatistics(
+            controller=self._controller.statistics(),
+            pools=[pool.statistics for pool in (self._pool, self._index_pool, self.streams)],
+            store=self._timings.by_kind,
+            watches=backend.statistics() if isinstance(backend, Watching) else {},
+            age_s=self.age_s(),
+            events=self.events.seq,
+        )
+
+    async def counts(self) -> dict[str, int]:
+        """Give how many runs there are, by state. Raises BackendUnavailable."""
+        if not isinstance(self.store, IndexedRunStore):
+            raise BackendUnavailable("this process keeps no index of runs; ask a `simrun serve`")
+        return await self._index_pool.run(self.store.index.counts)
 
     def close(self) -> None:
         """Give back what the session has for itself."""
@@ -272,7 +299,8 @@ async def open_session(
     `owner` is the (uid, gid) that pods run as, where that is not this process's own. Raises Locked, UnsupportedStore.
     """
     clock = clock or SystemClock()
-    pool = Pool("files", 8)
+    timings = StoreTimings()
+    pool = Pool("files", 8, measure=timings.measure)
     lock = StoreLock(root)
     store: RunStore | IndexedRunStore = RunStore(root, owner=owner)
     try:
@@ -309,7 +337,7 @@ async def open_session(
             controller.resume = Submitter(
                 store, resources, live, pool, clock, write=controller.write
             )
-            session = Session(store, live, controller, pool, clock)
+            session = Session(store, live, controller, pool, clock, timings=timings)
             async with session.feeds, asyncio.TaskGroup() as group:
                 following = group.create_task(controller.run(), name="controller")
                 await controller.recover()

@@ -27,11 +27,14 @@ class ControllerStatistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionStatistics:
-    """Of everything that serves runs. store: seconds of calls by kind. watches: by resource; age_s as of the backend."""
+    """Of everything that serves runs.
+
+    store: seconds of calls by kind. watches: by resource; age_s: of what is known of the backend. events: changes told to the stream of all.
+    """
 
     controller: ControllerStatistics
     pools: Sequence[PoolStatistics]
     store: Mapping[str, Histogram]
     watches: Mapping[str, WatchHealth]
     age_s: float | None
-    watchers: int
+    events: int

@@ -7,10 +7,12 @@ import json
 
 from aiohttp import web
 
+from simrun.aio.lag import LagProbe
 from simrun.service.api import (
     artifacts,
     events,
     logs,
+    metrics,
     openapi,
     probes,
     report,
@@ -23,11 +25,13 @@ from simrun.service.api import (
     why,
 )
 from simrun.service.api.access import SESSION, TICKETS, TOKENS, authenticate
+from simrun.service.api.observing import HTTP, number, observe
 from simrun.service.api.origin import LOOPBACK_ONLY, same_origin
 from simrun.service.api.problems import problems
 from simrun.service.api.routing import OPERATIONS, add_operations
 from simrun.service.api.streams import STREAMS, Streams
 from simrun.service.auth import Tickets, Tokens
+from simrun.service.httptally import HttpTally
 from simrun.service.session import Session
 
 BODY_MAX = 64 * 2**20
@@ -51,20 +55,25 @@ GROUPS = (
     snapshots.operations,
     tickets.operations,
     probes.operations,
+    metrics.operations,
     openapi.operations,
 )
 """Every operation of the API, by resource."""
 
 
 def make_app(
-    session: Session, *, loopback_only: bool = True, tokens: Tokens | None = None
+    session: Session,
+    *,
+    loopback_only: bool = True,
+    tokens: Tokens | None = None,
+    lag: LagProbe | None = None,
 ) -> web.Application:
     """Build the application over a session.
 
     `loopback_only`: it is served on a loopback address. Without `tokens` everybody who reaches it may do everything.
     """
     app = web.Application(
-        middlewares=[same_origin, problems, authenticate], client_max_size=BODY_MAX
+        middlewares=[observe, same_origin, problems, authenticate], client_max_size=BODY_MAX
     )
     app[SESSION] = session
     if tokens is not None:
@@ -76,7 +85,12 @@ def make_app(
     app[snapshots.WORK] = asyncio.Semaphore(snapshots.AT_ONCE)
     app.on_shutdown.append(_cut_streams)
     app.on_response_prepare.append(_tell_age)
+    app.on_response_prepare.append(number)
     add_operations(app, GROUPS)
+    routes = [(operation.method, operation.path) for operation in app[OPERATIONS].values()]
+    app[HTTP] = HttpTally(routes)
+    if lag is not None:
+        app[metrics.LAG] = lag
     app[openapi.DESCRIPTION] = json.dumps(openapi.describe(app[OPERATIONS].values()))
     return app
 

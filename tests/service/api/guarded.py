@@ -54,7 +54,7 @@ class Guarded:
     async def ask(
         self, method: str, path: str, *, who: str | None = None, head: bool = False, **how: Any
     ) -> Reply:
-        """Ask; of a stream only the first piece is read."""
+        """Ask; a stream is read as far as its first event."""
         headers = dict(how.pop("headers", {}))
         if who is not None:
             headers["Authorization"] = f"Bearer {self.tokens[who]}"
@@ -64,7 +64,9 @@ class Guarded:
             self.http.request(method, url, headers=headers, **how) as response,
         ):
             if response.content_type == "text/event-stream" and response.status == 200:
-                data = await response.content.readany()
+                data = b""
+                while b"data:" not in data and (piece := await response.content.readany()):
+                    data += piece
             else:
                 data = await response.read()
             return Reply(response.status, dict(response.headers), data.decode(errors="replace"))
