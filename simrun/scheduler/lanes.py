@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -145,7 +146,13 @@ class Lanes:
 
     def _change(self, lane: Lane, plan: ActiveSchedule, now: datetime) -> None:
         """Take over a pause, its end, or trouble and its end. What fell due meanwhile is noted, not fired."""
-        if lane.plan.timetable is not None and not lane.fires:
+        before = lane.plan
+        if not lane.fires and plan.timetable is not None:
+            # It may have had no timetable, so by what is known now
+            lane.plan = replace(
+                plan, since=before.since, paused=before.paused, trouble=before.trouble
+            )
+            lane.next = None
             self._come_due(lane, now, _AT_ONCE)
         lane.plan = plan
         lane.considered = max(lane.considered, considered_of(None, plan.since, now))
