@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 
 from aiohttp import web
+from pydantic import Field
 
 from simrun.base.errors import NotFound
 from simrun.model.access import Scope
@@ -36,11 +37,19 @@ RETRY_MS = (1000, 3000)
 operations = Operations("events")
 
 
-class EventQuery(Query):
+class RunEventQuery(Query):
+    """Where to go on."""
+
+    last_event_id: str | None = Field(
+        default=None,
+        description="Stands for the header, which a page can't set; the header counts where both are.",
+    )
+
+
+class EventQuery(RunEventQuery):
     """Of which runs."""
 
-    group: str | None = None
-    """Only those of this group."""
+    group: str | None = Field(default=None, description="Only those of this group.")
 
 
 class Reader:
@@ -95,7 +104,7 @@ async def all_events(request: web.Request) -> web.StreamResponse:
     await events.ready()
     answers: list[web.StreamResponse] = []
     async with _reader(request, answers) as reader:
-        await _follow(events, groups, events.place(request.headers.get(LAST_EVENT_ID)), reader)
+        await _follow(events, groups, events.place(_last_id(request, query)), reader)
     return answers[0]
 
 
@@ -115,6 +124,11 @@ async def _follow(events: Events, groups: Groups, place: int | None, reader: Rea
                 await reader.send(PING)
 
 
+def _last_id(request: web.Request, query: RunEventQuery) -> str | None:
+    """Give the id of the last event that the reader had."""
+    return request.headers.get(LAST_EVENT_ID, query.last_event_id)
+
+
 def _groups(own: Groups, wanted: str | None) -> Groups:
     """Give the groups that a reader is told of: of those it sees, the one it wants."""
     if wanted is None:
@@ -125,6 +139,7 @@ def _groups(own: Groups, wanted: str | None) -> Groups:
 @operations.get(
     "/api/v1/runs/{run}/events",
     scope=Scope.READ,
+    query=RunEventQuery,
     content_type=EVENT_STREAM,
     also=(204,),
     problems=(404,),
@@ -135,9 +150,10 @@ async def run_events(request: web.Request) -> web.StreamResponse:
 
     204 after a Last-Event-ID that is the last one of a run that has ended: there is nothing to come.
     """
-    session, record = request.app[SESSION], await run_of(request)
+    query, session = query_of(request, RunEventQuery), request.app[SESSION]
+    record = await run_of(request)
     over = record.state.terminal and not record.pending
-    if over and request.headers.get(LAST_EVENT_ID) == str(record.revision):
+    if over and _last_id(request, query) == str(record.revision):
         return web.Response(status=204)
     answers: list[web.StreamResponse] = []
     with session.feeds.reading(record.id) as feed:
