@@ -91,6 +91,27 @@ WATCH_DRIFT = _counter(
     "watch_drift", "Changes that an audit found and the watch never told. Stays 0.", "resource"
 )
 
+SCHEDULES = _gauge(
+    "schedules",
+    "Active schedules, and those of them that are paused, that fire nothing since something is wrong with them, and that catch up.",
+    "state",
+)
+FIRES = _counter("schedule_fires", "Instants that came to their end, by outcome.", "outcome")
+FIRE_TRIES = _counter("schedule_failed_tries", "Tries to make a run of an instant that failed.")
+FIRES_LOST = _counter(
+    "schedule_lost", "Instants that were not fired on purpose, by reason.", "reason"
+)
+LATENESS = _histogram(
+    "schedule_lateness_seconds", "From an instant to its run, of instants that were not missed."
+)
+BACKLOG = _gauge("schedule_backlog", "Instants that are due and have not come to their end.")
+RETRYING = _gauge("schedule_retrying", "Instants that wait to be tried again.")
+SCHEDULER_LIVE = _gauge("scheduler_live", "1 once the catch-up of the start has ended.")
+LAST_TICK = _gauge(
+    "scheduler_last_tick_timestamp_seconds",
+    "When the last look at the schedules came to its end, in seconds since 1970; 0 before the first.",
+)
+
 LOOP_LAG = _histogram("loop_lag_seconds", "By how much the event loop was late.")
 STORE_SECONDS = _histogram(
     "store_call_duration_seconds", "How long calls of the store took.", "kind"

@@ -15,10 +15,10 @@ CLASSES = ("2xx", "4xx", "5xx")
 class HttpTally:
     """Counts of requests. All routes are there from the start; belongs to one event loop."""
 
-    def __init__(self, routes: Iterable[tuple[str, str]] = ()) -> None:
+    def __init__(self, routes: Iterable[tuple[str, str]] = (), streams: Iterable[str] = ()) -> None:
         self.seconds: dict[tuple[str, str], Histogram] = {}
         self.answers: Counter[tuple[str, str, str]] = Counter()
-        self.streams: Counter[str] = Counter()
+        self.streams: Counter[str] = Counter(dict.fromkeys(streams, 0))
         """Streams of events that are open, by route."""
         for method, route in (*routes, (OTHER_METHOD, UNKNOWN_ROUTE)):
             self._add(method, route)

@@ -6,6 +6,7 @@ there is no registry that a second application in the process could share by mis
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -19,6 +20,8 @@ from prometheus_client.utils import floatToGoString
 
 from simrun.base.histogram import Histogram
 from simrun.model.record import RunState
+from simrun.scheduler.history import Why
+from simrun.scheduler.statistics import LATENESS_BOUNDS_S, SchedulerStatistics
 from simrun.service import catalogue
 from simrun.service.catalogue import PREFIX, Metric
 from simrun.service.httptally import HttpTally
@@ -41,6 +44,7 @@ class Snapshot:
     lag: Histogram | None = None
     ready: bool = True
     runs: Mapping[str, int] | None = None
+    schedules: SchedulerStatistics = field(default_factory=SchedulerStatistics)
     refusals: Mapping[str, int] = field(default_factory=dict)
     token_failures: int = 0
 
@@ -56,6 +60,7 @@ def families(found: Snapshot) -> list[Family]:
         *_outcomes(session.controller.tally),
         *_controller(session.controller),
         *_watches(session),
+        *_schedules(found.schedules),
         _histogram(catalogue.LOOP_LAG, lag),
         _histogram(
             catalogue.STORE_SECONDS, [((kind,), one) for kind, one in session.store.items()]
@@ -136,6 +141,31 @@ def _watches(found: SessionStatistics) -> list[Family]:
     ]
 
 
+def _schedules(found: SchedulerStatistics) -> list[Family]:
+    states = {
+        "active": found.schedules,
+        "paused": found.paused,
+        "unfit": found.unfit,
+        "catching_up": found.catching_up,
+    }
+    outcomes = {"created": found.created, "exists": found.exists, "failed": found.failed}
+    lost = {why.value: found.lost.get(why, 0) for why in Why}
+    late = found.lateness
+    made = HistogramMetricFamily(catalogue.LATENESS.full_name, catalogue.LATENESS.text, labels=())
+    made.add_metric((), _buckets(LATENESS_BOUNDS_S, itertools.accumulate(late.buckets)), late.sum_s)
+    return [
+        _family(catalogue.SCHEDULES, _labelled(states)),
+        _family(catalogue.FIRES, _labelled(outcomes)),
+        _family(catalogue.FIRE_TRIES, [((), found.failed_tries)]),
+        _family(catalogue.FIRES_LOST, _labelled(lost)),
+        made,
+        _family(catalogue.BACKLOG, [((), found.backlog)]),
+        _family(catalogue.RETRYING, [((), found.retrying)]),
+        _family(catalogue.SCHEDULER_LIVE, [((), int(found.live))]),
+        _family(catalogue.LAST_TICK, [((), found.last_tick)]),
+    ]
+
+
 def _http(tally: HttpTally) -> list[Family]:
     return [
         _family(catalogue.HTTP_REQUESTS, tally.answers.items()),
@@ -170,6 +200,10 @@ def _histogram(metric: Metric, values: Iterable[tuple[Labels, Histogram]]) -> Fa
     made = HistogramMetricFamily(metric.full_name, metric.text, labels=metric.labels)
     for labels, histogram in values:
         counts, total = histogram.snapshot()
-        bounds = [*map(floatToGoString, histogram.bounds), "+Inf"]
-        made.add_metric(labels, list(zip(bounds, counts, strict=True)), total)
+        made.add_metric(labels, _buckets(histogram.bounds, counts), total)
     return made
+
+
+def _buckets(bounds: Iterable[float], counts: Iterable[int]) -> list[tuple[str, float]]:
+    named = [*map(floatToGoString, bounds), "+Inf"]
+    return list(zip(named, map(float, counts), strict=True))

@@ -28,7 +28,7 @@ from simrun.service.api.access import SESSION, TICKETS, TOKENS, authenticate
 from simrun.service.api.observing import HTTP, number, observe
 from simrun.service.api.origin import LOOPBACK_ONLY, same_origin
 from simrun.service.api.problems import problems
-from simrun.service.api.routing import OPERATIONS, add_operations
+from simrun.service.api.routing import EVENT_STREAM, OPERATIONS, add_operations
 from simrun.service.api.streams import STREAMS, Streams
 from simrun.service.auth import Tickets, Tokens
 from simrun.service.httptally import HttpTally
@@ -87,8 +87,9 @@ def make_app(
     app.on_response_prepare.append(_tell_age)
     app.on_response_prepare.append(number)
     add_operations(app, GROUPS)
-    routes = [(operation.method, operation.path) for operation in app[OPERATIONS].values()]
-    app[HTTP] = HttpTally(routes)
+    found = app[OPERATIONS].values()
+    streams = [one.path for one in found if one.content_type == EVENT_STREAM]
+    app[HTTP] = HttpTally([(one.method, one.path) for one in found], streams)
     if lag is not None:
         app[metrics.LAG] = lag
     app[openapi.DESCRIPTION] = json.dumps(openapi.describe(app[OPERATIONS].values()))

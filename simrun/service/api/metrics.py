@@ -34,6 +34,7 @@ async def metrics(request: web.Request) -> web.StreamResponse:
             lag=None if lag is None else lag.lateness,
             ready=not await session.not_ready(),
             runs=runs,
+            schedules=session.schedules.statistics,
             token_failures=0 if tokens is None else tokens.failures,
         )
     )
