@@ -21,6 +21,7 @@ COMMANDS = {
     "wait": "Wait for the end of a run on a server.",
     "cancel": "Cancel a run on a server.",
     "retry": "Do what failed of a run again.",
+    "delete": "Delete ended runs with all that they made.",
     "validate": "Check a workflow file, all of it, without running anything.",
     "types": "Show the task types of a workflow file, or what types used.",
     "init": "Write a small example workflow to start from.",
@@ -28,8 +29,10 @@ COMMANDS = {
     "why": "Say what a run on a server waits for.",
     "show": "Show a run, or one of its tasks.",
     "logs": "Print the output of a task's workers.",
+    "get": "Download the outputs of a run.",
     "report": "Say what a run used of what it was given.",
     "completion": "Print what makes a shell complete commands, runs, contexts.",
+    "config": "Say which server or store is meant, and name contexts.",
     "token": "Make tokens for a server.",
     "version": "Print the version.",
 }

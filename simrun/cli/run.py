@@ -18,6 +18,7 @@ from simrun.cli.options import (
     store_option,
     store_path,
 )
+from simrun.cli.where import where
 
 if TYPE_CHECKING:
     from simrun.cli.attached import Left, OpenSession, RunSession
@@ -74,7 +75,11 @@ def run_attached(options: RunOptions, open_session: OpenSession[RunSession] | No
     local = options.backend.backend == "local"
     loaded = read_workflow(options.file, options.params, check_syntax=local)
     submission = submission_of(
-        loaded, group=options.group, name=options.name, run_id=options.run_id
+        loaded,
+        group=options.group,
+        name=options.name,
+        run_id=options.run_id,
+        place=where(None, str(options.store)),
     )
     make_store(options.store)
     open_session = open_session or engine.session_opener(options.backend, options.store)

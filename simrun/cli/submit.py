@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from simrun.cli.options import output_option, quiet_option, request_options, server_option
+from simrun.cli.where import where
 
 if TYPE_CHECKING:
     from simrun.cli.remote import RemoteSession
@@ -44,7 +45,9 @@ def command(
 
     # Under which Python plugins run is the server's matter
     loaded = read_workflow(file, params, check_syntax=False)
-    submission = submission_of(loaded, group=group, name=name, run_id=run_id)
+    submission = submission_of(
+        loaded, group=group, name=name, run_id=run_id, place=where(server, store)
+    )
     base = base_of(file)
 
     async def sent(session: RemoteSession) -> tuple[RunRecord, str]:
@@ -56,8 +59,8 @@ def command(
     opened = remote.opener(server, store, "use `simrun run`, which waits for its turn")
     if wait:
         return remote.follow_to_end(opened, begun, output=output, quiet=quiet)
-    record, where = remote.call(opened, sent)
+    record, there = remote.call(opened, sent)
     if not quiet:
-        click.echo(f"simrun watch {record.id}{where} shows how far it is", err=True)
+        click.echo(f"simrun watch {record.id}{there} shows how far it is", err=True)
     click.echo(as_json(record.model_dump(mode="json")) if output == "json" else record.id)
     return 0

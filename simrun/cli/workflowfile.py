@@ -10,6 +10,7 @@ from typing import Any
 
 from simrun.base import ids
 from simrun.base.errors import InvalidInput, NotFound, Problem
+from simrun.cli.where import Where
 from simrun.model import yamlreader
 from simrun.model.faults import Fault, Nearest
 from simrun.model.load import LocalFile, WorkflowFile, load
@@ -61,15 +62,24 @@ def read_workflow(
 
 
 def submission_of(
-    loaded: WorkflowFile, *, group: str | None, name: str | None, run_id: str | None
+    loaded: WorkflowFile,
+    *,
+    group: str | None,
+    name: str | None,
+    run_id: str | None,
+    place: Where | None = None,
 ) -> Submission:
-    """Give the submission of a file, with what the command line says over the file's own `run:`.
+    """Give the submission of a file, with what the command line says over the file's own `run:`, and that over what `place` has set.
 
     Raises InvalidInput that names the option; `run_id` is only checked.
     """
     problems = []
     if group is not None and (problem := ids.group_problem(group)):
         problems.append(Problem("--group", problem, repr(group)))
+    if group is None and place and place.group and "group" not in loaded.request.model_fields_set:
+        group = place.group
+        if problem := ids.group_problem(group):
+            problems.append(Problem("group", problem, repr(group), place=place.group_origin))
     if run_id is not None and (problem := ids.run_id_problem(run_id)):
         problems.append(Problem("--id", problem, repr(run_id)))
     if problems:

@@ -3,12 +3,16 @@
 # Made from simrun/client/client.py by `python -m tests.client.generate`; a test holds it to that
 from __future__ import annotations
 
+from simrun.client.sync.artifacts import ArtifactCalls
 from simrun.client.sync.events import EventCalls
 from simrun.client.sync.logs import LogCalls
 from simrun.client.sync.resources import ResourceCalls
 from simrun.client.sync.runs import RunCalls
+from simrun.client.sync.snapshots import SnapshotCalls
 from simrun.client.sync.tasks import TaskCalls
 
 
-class Client(RunCalls, TaskCalls, LogCalls, EventCalls, ResourceCalls):
+class Client(
+    RunCalls, TaskCalls, LogCalls, ArtifactCalls, EventCalls, ResourceCalls, SnapshotCalls
+):
     """Talks to a `simrun serve`. Use as a context manager; it may be used from several threads."""
