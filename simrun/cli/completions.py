@@ -34,7 +34,7 @@ def contexts(incomplete: str) -> list[CompletionItem]:
 def runs(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
     """Give ids of runs that begin so, the highest first, which are those of new runs."""
     try:
-        found = where(ctx.params.get("server"), ctx.params.get("store"))
+        found = where(ctx.params.get("server"), ctx.params.get("store"), ctx)
         known = _of_server(found, incomplete) if found.server else _of_store(found.store)
     except (SimrunError, OSError, TimeoutError):
         return []

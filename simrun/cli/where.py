@@ -64,17 +64,21 @@ class Where:
         return token_of(self.token_file, self.token_origin or "")
 
 
-def where(server: str | None = None, store: str | None = None) -> Where:
+def where(
+    server: str | None = None, store: str | None = None, context: click.Context | None = None
+) -> Where:
     """Find which server or store is meant, from the flags given, and say on stderr what was left aside.
+
+    context: click's, where it is not the current one.
 
     Raises InvalidInput for a file that is wrong or an address that is none, NotFound for a context that nobody has defined.
     """
-    context = click.get_current_context(silent=True)
+    context = context or click.get_current_context(silent=True)
     meta = context.meta if context else {}
     found = find(os.environ, Path.cwd(), server=server, store=store, context=meta.get(CONTEXT_META))
     told = meta.setdefault(_TOLD_META, set())
     for warning in found.warnings:
-        if warning not in told:
+        if warning not in told and not (context and context.resilient_parsing):
             told.add(warning)
             click.echo(f"warning: {warning}", err=True)
     return found

@@ -12,6 +12,7 @@ from aiohttp import web
 from simrun.backends.scripted import ScriptedBackend
 from simrun.model.record import RunState
 from simrun.service.api.app import make_app
+from simrun.service.auth import Tokens
 from simrun.service.main import listen
 from simrun.service.session import Session, open_session
 from tests.service.world import submission
@@ -38,7 +39,7 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(root: Path) -> AsyncIterator[Served]:
+async def serving(root: Path, tokens: Tokens | None = None) -> AsyncIterator[Served]:
     """Serve a store with a scripted backend."""
     backend = ScriptedBackend()
     opening = open_session(
@@ -47,7 +48,7 @@ async def serving(root: Path) -> AsyncIterator[Served]:
         command="serve",
         index=root / "index.sqlite",
     )
-    async with opening as session, listening(make_app(session)) as url:
+    async with opening as session, listening(make_app(session, tokens=tokens)) as url:
         yield Served(url, backend, session)
 
 
