@@ -9,12 +9,14 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from onenode.shell import ClusterError
 
 from simrun.backends.kubernetes.lease import lease_name
 from simrun.model.access import new_token, token_hash
@@ -119,7 +121,8 @@ def release(
         made.helm("install", CHART, "--values", values)
         yield made
     finally:
-        made.tell()
+        with suppress(ClusterError):
+            made.tell()
         made.helm("uninstall", "--ignore-not-found")
         kubectl("delete", "secret", name)
         kubectl("delete", "lease", lease_name(place.config), "--ignore-not-found")
@@ -191,7 +194,7 @@ def test_a_campaign_goes_through_the_service_and_ends_right_though_the_pod_is_de
     assert (before.state, between.state) == ("running", "running")
     assert shown["state"] == "succeeded"
     after = place.record(run)
-    assert (after.state, after.epoch) > ("running", before.epoch)
+    assert after.epoch > before.epoch
     merged = place.task(run, "tile").root / "out" / "map.bin"
     assert merged.stat().st_size == ROWS * 64 * 8
     assert (place.task(run, "hold").logs / "hold-0.log").read_text() == "through\n"
