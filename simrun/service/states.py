@@ -95,13 +95,18 @@ def _state_of_merge(merge: Node | None) -> TaskState:
     return state if state in (TaskState.PREEMPTED, TaskState.RETRYING) else TaskState.RUNNING
 
 
+_AT_WORK = (Phase.RUNNING, Phase.SUCCEEDED)
+"""Of the last attempt of a node: one that succeeded waits for no retry, only the node's own verdict is still to come."""
+
+
 def _live_state(nodes: list[Node]) -> TaskState:
     """The state of a task that has not ended, from all of its pods."""
+    if not nodes:
+        return TaskState.WAITING
     live = [node for node in nodes if not node.phase.ended]
-    last = [node.attempts[-1] for node in live if node.attempts]
-    # A pod that succeeded waits for no retry: only the node's own verdict is still to come
-    if any(attempt.phase in (Phase.RUNNING, Phase.SUCCEEDED) for attempt in last):
-        return TaskState.RUNNING
+    for node in live:
+        if node.attempts and node.attempts[-1].phase in _AT_WORK:
+            return TaskState.RUNNING
     # A node between two attempts, or whose next one waits for its pod to start
     waiting = [attempt for node in live if (attempt := _ended_before(node)) is not None]
     if any(attempt_evicted(attempt) for attempt in waiting):
