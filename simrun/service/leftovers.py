@@ -39,7 +39,10 @@ class Leftovers:
             self._open.setdefault(record.id, {}).update(found)
 
     async def look(self, record: RunRecord) -> None:
-        """See whether some of them have ended by now, and note how. Raises BackendUnavailable."""
+        """See whether some of them have ended by now, and note how. Raises BackendUnavailable.
+
+        A backend may call an attempt ended as soon as it was told to end; it has, once there is a time.
+        """
         left = self._open.get(record.id)
         if not left or record.workflow_name is None:
             return
@@ -51,7 +54,7 @@ class Leftovers:
             (worker, attempt.n, attempt.pod_uid): attempt
             for worker, node in status.nodes.items()
             for attempt in node.attempts
-            if attempt.phase.ended
+            if attempt.phase.ended and attempt.ended is not None
         }
         seen = {key: ended[key] for key in left.keys() & ended.keys()}
         if seen:

@@ -51,6 +51,36 @@ async def test_a_run_outlives_a_coordinator_deleted_by_hand_and_an_extra_worker_
     assert len(uids) == len(evidence)
 
 
+async def test_a_worker_killed_for_memory_and_evicted_in_its_retry_gets_the_retry_memory_again(
+    scene: Scene, kubectl: Kubectl
+) -> None:
+    """Argo knows only the last exit, so its next attempt has the first memory: that one asks, and counts as no kill."""
+    command = f"python3 -c 'len(b\"x\" * (150 << 20))' && {GATE}"
+    memory = {"cpu": 0.2, "memory": "96Mi", "retry_memory": "256Mi"}
+    async with scene.service() as service:
+        run = await service.submit(
+            {"hog": {"type": "hog"}},
+            {"hog": {"command": command, "harness": True, "resources": memory}},
+        )
+        await service.when(run, running("hog", attempt=1))
+        await service.no_longer_young(run)
+        await aside(evict, kubectl, (await service.pod(run, "hog"))["metadata"]["name"])
+        await service.recorded(run, lambda record: record.evictions == {"hog": 1})
+        await service.when(run, running("hog", attempt=3))
+        scene.open_gate(run, "hog")
+        record = await service.ended(run)
+
+    assert record.state is RunState.SUCCEEDED, record.message
+    assert (record.oom_kills, record.evictions) == ({"hog": [0]}, {"hog": 1})
+    evidence = scene.attempts(run, "hog").values()
+    assert [(one["reason"], one["memory"] >> 20) for one in evidence] == [
+        ("oom", 96),
+        ("evicted", 256),
+        ("asked", 96),
+        ("completed", 256),
+    ]
+
+
 def evict(kubectl: Kubectl, pod: str) -> None:
     """Evict a pod as a drain does."""
     metadata = {"name": pod, "namespace": kubectl.namespace}

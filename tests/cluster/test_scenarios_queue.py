@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from simrun.backends.base import Backend
+from simrun.model.cluster import PriorityClasses
 from simrun.model.plan import TaskPlan
 from simrun.model.record import RunRecord, RunState, TaskState
 from simrun.model.tasktype import TaskType
@@ -90,7 +91,32 @@ async def test_a_run_ends_without_the_extra_workers_that_never_got_quota_and_sto
     assert scene.attempts(late, "late")["late-w0-0"]["reason"] == "completed"
     extra = scene.attempts(late, "late")["late-w1-0"]
     assert extra["started"] is not None
-    assert extra["reason"] != "completed"
+    assert extra["reason"] == "cancelled"
+    assert "stopped when its run ended (succeeded)" in extra["message"]
+    assert extra["ended"] >= extra["started"]
+
+
+async def test_a_run_of_low_priority_makes_room_for_one_of_normal_priority_and_goes_on_after_it(
+    scene: Scene,
+) -> None:
+    low = {"low": PriorityClasses(base=scene.config.extra_priority)}
+    scene.config = scene.config.model_copy(update={"priorities": low})
+    whole = {
+        "whole": {"command": GATE, "harness": True, "resources": {"cpu": 0.6, "memory": "96Mi"}}
+    }
+    async with scene.service() as service:
+        idle = await service.submit({"idle": {"type": "whole"}}, whole, priority="low")
+        await service.when(idle, running("idle"))
+        urgent = await service.submit({"urgent": {"type": "whole"}}, whole)
+        await service.when(urgent, running("urgent"))
+        scene.open_gate(urgent, "urgent")
+        scene.open_gate(idle, "idle")
+        ends = [await service.ended(urgent), await service.ended(idle)]
+
+    assert [end.state for end in ends] == [RunState.SUCCEEDED] * 2, [end.message for end in ends]
+    assert [end.evictions for end in ends] == [{}, {"idle": 1}]
+    reasons = {one["reason"] for one in scene.attempts(idle, "idle").values()}
+    assert reasons == {"preempted", "completed"}
 
 
 class HeldBackend:
@@ -157,6 +183,8 @@ async def test_a_run_that_is_cancelled_before_its_workflow_exists_gated_starting
         assert TaskState.DONE not in end.tasks.values()
         assert end.tasks["after"] is TaskState.SKIPPED
     assert scene.attempts(runs["before"], "before") == {}
+    (stopped,) = scene.attempts(runs["running"], "running").values()
+    assert (stopped["reason"], stopped["ended"] is None) == ("cancelled", False)
 
 
 def _message(node: Any) -> str:

@@ -71,6 +71,21 @@ async def test_what_is_seen_of_their_end_later_is_noted(world: World) -> None:
     assert (other.reason, other.exit_code) == ("completed", 0)
 
 
+async def test_an_attempt_that_is_called_ended_before_it_is_has_not_ended(world: World) -> None:
+    name = await extra_workers_outlive_the_merge(world)
+    stopped_at = world.clock.wall()
+    world.clock.advance(5)
+    early = ends("sweep-w1", world, reason="cancelled", exit_code=None, ended=None)
+    world.backend.attempt(name, "sweep-w1", early)
+    await world.look()
+    assert evidence(world)["sweep-w1"].ended == stopped_at
+
+    world.backend.attempt(name, "sweep-w1", ends("sweep-w1", world))
+    await world.look()
+
+    assert evidence(world)["sweep-w1"].ended == world.clock.wall()
+
+
 async def test_nobody_is_asked_again_once_all_have_ended(world: World) -> None:
     name = await extra_workers_outlive_the_merge(world)
     for worker in ("sweep-w1", "sweep-w2"):

@@ -53,8 +53,10 @@ def attempt_of(
             ended = _last_end(pod)
         elif seen is Phase.RUNNING and pod.started is not None:
             phase = seen
-    if exit_code is None and pod is not None and pod.main is not None:
-        exit_code = pod.main.exit_code
+    if pod is not None and pod.main is not None:
+        exit_code = pod.main.exit_code if exit_code is None else exit_code
+        # Argo calls the attempts of a workflow that is stopped ended before they are, without a time
+        ended = pod.main.at if ended is None else ended
     reason, oom = None, False
     leaving, preemptor = (None, "") if pod is None else _leaving(pod, around)
     if phase.ended and phase is not Phase.OMITTED:

@@ -14,7 +14,7 @@ import pytest
 
 from simrun.backends.base import BackendStatus, Phase
 from simrun.backends.kubernetes.attempts import Surroundings
-from simrun.backends.kubernetes.facts import pod_fact
+from simrun.backends.kubernetes.facts import pod_fact, wall_seconds
 from simrun.backends.kubernetes.nodes import NodesUnreadable, nodes_of
 from simrun.backends.kubernetes.status import status_of
 from simrun.backends.kubernetes.tables import PodTable
@@ -107,6 +107,23 @@ def test_a_stopped_workflow_leaves_no_worker_running() -> None:
     assert status.message == "Stopped with strategy 'Terminate'"
     assert status.nodes["patient"].phase is Phase.FAILED
     assert reasons(status, "patient") == [(0, "cancelled", 143)]
+
+
+def test_an_attempt_that_argo_calls_ended_without_a_time_has_that_of_its_pod() -> None:
+    text = "workflow shutdown with strategy:  Terminate"
+    parent, child = retry("sim-w0", "Running", [{"phase": "Failed", "message": text}])
+    stopped = workflow([parent, child | {"finishedAt": None}], "Failed")
+    lives = pod("sim-w0(0)", uid="a", containers=(running(),))
+    ended = pod(
+        "sim-w0(0)", uid="a", phase="Failed", containers=(terminated("main", 143, "Error"),)
+    )
+
+    def attempt(fact: Json) -> Any:
+        return status_of(stopped, [pod_fact(fact)]).nodes["sim-w0"].attempts[0]
+
+    assert (attempt(lives).phase, attempt(lives).ended) == (Phase.FAILED, None)
+    assert (attempt(ended).reason, attempt(ended).exit_code) == ("cancelled", 143)
+    assert attempt(ended).ended == wall_seconds("2026-11-30T12:10:00Z")
 
 
 def test_an_image_that_cannot_be_pulled_is_said_while_the_attempt_waits() -> None:
