@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 from peers import objects, programs
+from peers.figures import spread
 from peers.objects import Json
+from peers.programs import Peer
 
 from simrun.aio.threads import Pool
 from simrun.argo import workflow_name
@@ -28,8 +32,30 @@ HERE = Path(__file__).parent
 TASKS = [f"t{n}" for n in range(5)]
 
 
-async def measure(kube: KubeSession, runs: int, seconds: float) -> dict[str, Any]:
-    """Have a service follow so many runs, and let nothing happen for so long."""
+RATE = 50.0
+STARTED = {
+    "phase": "Running",
+    "containerStatuses": [
+        {
+            "name": "main",
+            "image": "image",
+            "imageID": "image",
+            "ready": True,
+            "restartCount": 0,
+            "state": {"running": {"startedAt": "2026-11-30T12:00:00Z"}},
+        }
+    ],
+}
+"""The status of a pod whose program runs."""
+
+
+async def measure(
+    kube: KubeSession, go: Path, *, runs: int, seconds: float, events: int
+) -> dict[str, Any]:
+    """Have a service follow so many runs, let nothing happen for so long, and then let so many of their pods start.
+
+    `go`: the program that patches.
+    """
     with tempfile.TemporaryDirectory() as directory:
         store = Path(directory) / "store"
         async with objects.namespace(kube) as namespace:
@@ -46,6 +72,9 @@ async def measure(kube: KubeSession, runs: int, seconds: float) -> dict[str, Any
                 before = await service.ask("mark")
                 await asyncio.sleep(seconds)
                 after = await service.ask("mark")
+                async with programs.started(go, "patch", namespace) as source:
+                    out = await stream(source, came_up["url"], runs, min(events, runs * len(TASKS)))
+                last = await service.ask("mark")
     return {
         "runs": runs,
         "pods": runs * len(TASKS),
@@ -58,8 +87,66 @@ async def measure(kube: KubeSession, runs: int, seconds: float) -> dict[str, Any
         "steady_requests": after["requests"] - before["requests"],
         "steady_looks": after["looks"] - before["looks"],
         "steady_cpu_percent": round((after["cpu_s"] - before["cpu_s"]) / seconds * 100, 2),
-        "drift": after["drift"],
+        "drift": last["drift"],
+        "events": out,
     }
+
+
+async def stream(source: Peer, url: str, runs: int, count: int) -> dict[str, Any]:
+    """Let pods start at a steady rate, and read the stream of all runs: from the patch until the run is told with one task more running."""
+    _say(f"{count} events at {RATE:g} a second")
+    arrived: dict[tuple[str, int], int] = {}
+    came = asyncio.Event()
+    async with aiohttp.ClientSession() as client, asyncio.TaskGroup() as group:
+        reading = group.create_task(read_events(client, url, arrived, came))
+        await came.wait()
+        body = json.dumps({"status": STARTED}, separators=(",", ":"))
+        sent = await source.ask(f"go {RATE:g} {count} {runs * len(TASKS)} {body}")
+        took, lost = [], []
+        for turn, note in enumerate(sent):
+            key = (f"run{turn % runs}", turn // runs + 1)
+            try:
+                async with asyncio.timeout(10):
+                    while key not in arrived:
+                        came.clear()
+                        await came.wait()
+            except TimeoutError:
+                lost.append(key)
+            else:
+                took.append((arrived[key] - note["at"]) / 1e6)
+        reading.cancel()
+    return {
+        "count": count,
+        "rate_per_s": RATE,
+        "out_ms": spread(took),
+        "lost": len(lost),
+        "patch_ms": spread([(note["done"] - note["at"]) / 1e6 for note in sent]),
+    }
+
+
+async def read_events(
+    client: aiohttp.ClientSession,
+    url: str,
+    arrived: dict[tuple[str, int], int],
+    came: asyncio.Event,
+) -> None:
+    """Note when each run was told with how many tasks that run, for the first time."""
+    timeout = aiohttp.ClientTimeout(total=None)
+    async with client.get(f"{url}/api/v1/events", timeout=timeout, read_bufsize=2**24) as response:
+        kind = ""
+        async for line in response.content:
+            at = time.time_ns()
+            if line.startswith(b"event: "):
+                kind = line[7:].strip().decode()
+            elif line.startswith(b"data: ") and kind == "run":
+                run = json.loads(line[6:])
+                for number in range(run["tasks"].get("running", 0), 0, -1):
+                    if (run["id"], number) in arrived:
+                        break
+                    arrived[run["id"], number] = at
+                came.set()
+            elif line.startswith(b"data: "):  # the snapshot
+                came.set()
 
 
 def pod_name(run: int, task: int, runs: int) -> str:

@@ -107,7 +107,8 @@ func watch(config *rest.Config, namespace string) {
 	check(made.Start(ctx))
 }
 
-// patch answers "go RATE COUNT PODS" once it has patched pods bench-0, bench-1, … in turn: the message becomes a number that grows.
+// patch answers "go RATE COUNT PODS [BODY]" once it has patched the status of pods bench-0, bench-1, … in turn. Without a body
+// the message becomes a number that grows.
 func patch(config *rest.Config, namespace string) {
 	config.QPS = -1
 	pods, err := client.New(config, client.Options{})
@@ -118,6 +119,10 @@ func patch(config *rest.Config, namespace string) {
 		rate, _ := strconv.ParseFloat(words[1], 64)
 		count, _ := strconv.Atoi(words[2])
 		among, _ := strconv.Atoi(words[3])
+		body := `{"status":{"message":"NUMBER"}}`
+		if len(words) > 4 {
+			body = words[4]
+		}
 		notes := make([]seen, count)
 		var group sync.WaitGroup
 		begin := time.Now()
@@ -130,9 +135,9 @@ func patch(config *rest.Config, namespace string) {
 				name := fmt.Sprintf("bench-%d", turn%among)
 				pod := corev1.Pod{}
 				pod.Namespace, pod.Name = namespace, name
-				body := fmt.Appendf(nil, `{"status":{"message":"%d"}}`, number)
+				data := []byte(strings.ReplaceAll(body, "NUMBER", strconv.Itoa(number)))
 				note := seen{Pod: name, Number: number, At: time.Now().UnixNano()}
-				check(pods.Status().Patch(context.Background(), &pod, client.RawPatch(types.MergePatchType, body)))
+				check(pods.Status().Patch(context.Background(), &pod, client.RawPatch(types.MergePatchType, data)))
 				note.Done = time.Now().UnixNano()
 				notes[turn] = note
 			}(turn, number)
