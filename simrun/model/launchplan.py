@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AwareDatetime, Field, field_validator, model_validator
+from pydantic import AfterValidator, AwareDatetime, Field, field_validator, model_validator
 
 from simrun.base import ids
 from simrun.model.base import Model, StoredModel
@@ -29,6 +29,21 @@ PLAN_LABEL: Final = "simrun/launch-plan"
 VERSION_LABEL: Final = "simrun/launch-plan-version"
 INSTANT_LABEL: Final = "simrun/scheduled-at"
 """Labels of the runs of launch plans, by which one knows whose a run is; the last only of those that a schedule made."""
+
+
+_FIRST: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST: Final = datetime(9000, 1, 1, tzinfo=UTC)
+
+
+def _instant(value: datetime) -> datetime:
+    """Give an instant in UTC; outside of these years sums of times and durations would leave the calendar."""
+    if not _FIRST <= value <= _LAST:
+        raise ValueError("must lie between 1970 and 9000")
+    return value.astimezone(UTC)
+
+
+Instant = Annotated[AwareDatetime, AfterValidator(_instant)]
+"""A time with its offset, kept in UTC."""
 
 
 class CatchUp(StrEnum):
@@ -60,15 +75,15 @@ class Schedule(Model):
     """A fixed rate: a duration as in Go, 1h30m."""
     timezone: str | None = None
     """An IANA name; UTC when not given."""
-    anchor: AwareDatetime | None = None
+    anchor: Instant | None = None
     """An instant of the grid of a fixed rate; the activation when not given."""
     time_param: str | None = None
     """TASK.PARAM: the parameter that receives the scheduled time, 2026-03-08T07:30:00Z."""
     catch_up: CatchUp = CatchUp.ALL
     catch_up_cap: int = Field(default=CATCH_UP_CAP, ge=1, le=1_000_000)
     overlap: Overlap = Overlap.ALLOW
-    not_before: AwareDatetime | None = None
-    not_after: AwareDatetime | None = None
+    not_before: Instant | None = None
+    not_after: Instant | None = None
     """Instants outside of [not_before, not_after] don't count."""
 
     @model_validator(mode="after")

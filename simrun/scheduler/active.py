@@ -67,6 +67,10 @@ class ActivePlans:
         """Give one, by what active.json says now. Raises OSError."""
         return await self._pool.run(self._look, key)
 
+    async def peek(self, key: str) -> ActiveSchedule | None:
+        """Give one as `look` does, for people: the next `changes` tells what it would have told. Raises OSError."""
+        return await self._pool.run(self._peek, key)
+
     # --- in threads ------------------------------------------------------------------------------------------------------
 
     def _load(self) -> dict[str, ActiveSchedule]:
@@ -118,6 +122,10 @@ class ActivePlans:
             now = _with_pauses(known.schedule, self._pauses.get(key), self._pauses.get(ALL))
             self._give(key, now)
             return now
+
+    def _peek(self, key: str) -> ActiveSchedule | None:
+        known = self._read(place_of(key), None)
+        return _with_pauses(known.schedule, self._pauses.get(key), self._pauses.get(ALL))
 
     def _give(self, key: str, now: ActiveSchedule | None) -> None:
         if now is None:

@@ -170,15 +170,15 @@ class Firing:
     async def _confirm(self, fire: Fire) -> bool:
         """Whether the plan is active right now: by active.json, read anew."""
         plan = await self._source.look(fire.plan.key)
-        if plan is None or not plan.same_activation(fire.plan):
+        if plan != fire.lane.plan:
             self._on_changed(fire.plan.key, plan)
+        if plan is None or not plan.same_activation(fire.plan):
             return False
         if plan.trouble:
             raise PlanUnfit(plan.trouble)
         if plan.paused:
             fire.lane.history.lost(Why.PAUSED, 1, fire.instant, fire.instant, plan.paused)
             self._statistics.add_lost(Why.PAUSED, 1)
-            self._on_changed(fire.plan.key, plan)
             return False
         fire.confirmed = True
         return True

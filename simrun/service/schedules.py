@@ -14,7 +14,7 @@ from simrun.base.clock import Clock
 from simrun.model.launchplan import Active
 from simrun.scheduler.active import ActivePlans
 from simrun.scheduler.launch_plans import check_activation_of
-from simrun.scheduler.ports import schedule_key
+from simrun.scheduler.ports import ActiveSchedule, schedule_key
 from simrun.scheduler.scheduler import Scheduler, SchedulerSettings
 from simrun.scheduler.snapshots import Snapshotter
 from simrun.scheduler.statistics import SchedulerStatistics
@@ -41,9 +41,9 @@ class Schedules:
         self.plans = LaunchPlanStore(root)
         self.pauses = Pauses(root)
         self.runs = ScheduledRuns(session, self.plans)
-        source = ActivePlans(self.plans, self.pauses, session.store.layout, pool, clock)
+        self._source = ActivePlans(self.plans, self.pauses, session.store.layout, pool, clock)
         self.scheduler = Scheduler(
-            source, self.runs, Snapshotter(root, pool), clock=clock, settings=settings
+            self._source, self.runs, Snapshotter(root, pool), clock=clock, settings=settings
         )
         self.running = False
         """Whether schedules are fired by this process."""
@@ -64,6 +64,14 @@ class Schedules:
     def trouble(self) -> list[str]:
         """Say what keeps schedules from being fired; empty when nothing does, or when this process fires none."""
         return self.scheduler.trouble() if self.running else []
+
+    async def look(self, group: str, name: str) -> ActiveSchedule | None:
+        """Give the schedule of the active version of a plan, read anew; None when there is none."""
+        return await self._source.peek(schedule_key(group, name))
+
+    def monotonic(self) -> float:
+        """Give the time on the clock that waits are told by."""
+        return self._clock.monotonic()
 
     # --- which version is active -------------------------------------------------------------------------------------------
 

@@ -188,11 +188,31 @@ class LaunchPlanStore:
         directory = self._layout.launch_plans / label_value(group)
         return [name for name in sorted(files.listing(directory)) if self.versions(group, name)]
 
-    def places(self) -> Iterator[PlanPlace]:
-        """Give every plan of every group, also those whose versions were all deleted."""
-        for group_dir in sorted(files.listing(self._layout.launch_plans)):
-            for name in sorted(files.listing(self._layout.launch_plans / group_dir)):
-                yield PlanPlace(group_dir, name)
+    def overview(self, place: PlanPlace) -> tuple[PlanHead, Active | None, int] | None:
+        """Give the active version of a plan, or the newest where none is, what is active, and how many versions there are.
+
+        None for a plan of which no version can be read.
+        """
+        directory = self._layout.launch_plan(place.group_dir, place.name)
+        versions = _versions(files.listing(directory.root))
+        active: Active | None = None
+        with suppress(DamagedRecord):
+            active = self._active(directory)
+        wanted = versions if active is None or active.version is None else [active.version]
+        found = []
+        for version in wanted:
+            with suppress(NotFound, DamagedRecord):
+                found.append(self.head_at(place, version))
+        if not found:
+            return None
+        return max(found, key=lambda head: (head.created_at, head.version)), active, len(versions)
+
+    def places(self, group_dir: str | None = None) -> Iterator[PlanPlace]:
+        """Give every plan of every group, or of one, also those whose versions were all deleted; sorted."""
+        groups = files.listing(self._layout.launch_plans) if group_dir is None else {group_dir}
+        for group in sorted(groups):
+            for name in sorted(files.listing(self._layout.launch_plans / group)):
+                yield PlanPlace(group, name)
 
     def signature(self, place: PlanPlace) -> Signature | None:
         """Give what changes whenever active.json of a plan does; None where there is none."""

@@ -78,7 +78,7 @@ async def submit(request: web.Request) -> web.StreamResponse:
     """
     session = request.app[SESSION]
     async with received(request, session) as (body, base):
-        submission = await session.in_pool(_submission, body.get("submission"))
+        submission = await session.in_pool(checked_submission, body.get("submission"))
         group = check_group(request, submission.request.group)
         run_id = _wanted_id(request, body.get("id"), group)
         known = await _state(session, run_id) if run_id else None
@@ -108,7 +108,7 @@ def _wanted_id(request: web.Request, given: object, group: str) -> str | None:
     return ids.keyed_run_id(group, key)
 
 
-def _submission(value: object) -> Submission:
+def checked_submission(value: object) -> Submission:
     """Give a submission whose tasks and types fit together. Raises InvalidInput, ValidationError with all that is wrong."""
     try:
         submission = Submission.model_validate(value)

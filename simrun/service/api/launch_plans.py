@@ -1,0 +1,440 @@
+"""/api/v1/launch-plans: versions of launch plans, which of them is active, and launches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Any
+
+from aiohttp import web
+from pydantic import AfterValidator, BaseModel, Field, ValidationError
+
+from simrun.base import ids
+from simrun.base.errors import InvalidInput, NotFound, Problem
+from simrun.base.labeltext import label_value
+from simrun.model.access import Scope
+from simrun.model.base import Model
+from simrun.model.launchplan import Active, LaunchPlan, PlanHead, Settings, instant_text
+from simrun.model.record import RunRecord
+from simrun.model.workflow import Submission
+from simrun.scheduler.differences import differences
+from simrun.scheduler.launch_plans import launch_submission
+from simrun.scheduler.ports import schedule_key
+from simrun.service.api.access import SESSION, check_group, principal_of
+from simrun.service.api.paging import cursor_of, position_of
+from simrun.service.api.routing import BadQuery, Operations, Query, answer, body_of, query_of
+from simrun.service.api.runs import checked_submission, run_body
+from simrun.service.api.uploads import received
+from simrun.service.attachments import uploaded_attachments
+from simrun.service.launchplans import NewPlan, create
+from simrun.service.session import Session
+from simrun.store.launch_plans import PlanPlace
+from simrun.store.snapshots import SnapshotStore
+
+PAGE, PAGE_MAX = 100, 500
+
+operations = Operations("launch plans")
+
+
+def _group(text: str) -> str:
+    if problem := ids.group_problem(text):
+        raise ValueError(problem)
+    return text
+
+
+Group = Annotated[str, AfterValidator(_group)]
+
+
+class PlanQuery(Query):
+    """Whose plan is meant: where no group is named that of the caller, if they are in one only, else `default`."""
+
+    group: Group | None = None
+
+
+class PlansQuery(Query):
+    """Which plans are listed."""
+
+    group: Group | None = None
+    limit: int = Field(default=PAGE, ge=1, le=PAGE_MAX)
+    cursor: str | None = None
+
+
+class DiffQuery(PlanQuery):
+    """Which two versions are compared; the active one, or else the newest, with the one before it where nothing is said."""
+
+    before: str | None = None
+    after: str | None = None
+
+
+class NewVersion(Model):
+    """A new version of a launch plan."""
+
+    plan: NewPlan
+    submission: Submission
+
+
+class Launch(Model):
+    """How a plan is launched: settings over its defaults. Without `version` the active one."""
+
+    version: str | None = None
+    settings: Settings = {}
+    name: str = ""
+    labels: dict[str, str] = {}
+    id: str | None = None
+    """The id that the run is to have."""
+
+
+class PlanSummary(BaseModel):
+    """A launch plan in a list. trouble: what keeps its schedule from being fired."""
+
+    group: str
+    name: str
+    versions: int
+    """How many there are."""
+    version: str
+    """The one that is told here: the active one, or the newest where none is active."""
+    active: bool
+    activated_at: float | None = None
+    schedule: str | None = None
+    timezone: str | None = None
+    next: str | None = None
+    paused: bool = False
+    trouble: str = ""
+
+
+class PlanPage(BaseModel):
+    """Some launch plans, by group and name, and where to go on; no cursor on the last page."""
+
+    plans: list[PlanSummary]
+    cursor: str | None
+
+
+class PlanDetail(BaseModel):
+    """A launch plan with its versions, oldest first. active: the word of active.json."""
+
+    group: str
+    name: str
+    active: Active | None
+    versions: list[PlanHead]
+
+
+class Place(BaseModel):
+    """A place at which two versions differ. only: `before` or `after`, where the other has nothing there."""
+
+    path: str
+    before: Any = None
+    after: Any = None
+    only: str | None = None
+
+
+class Diff(BaseModel):
+    """How two versions differ."""
+
+    before: str
+    after: str
+    differences: list[Place]
+
+
+# --- lists and versions --------------------------------------------------------------------------------------------------
+
+
+@operations.get("/api/v1/launch-plans", scope=Scope.READ, query=PlansQuery, answer=PlanPage)
+async def list_launch_plans(request: web.Request) -> web.StreamResponse:
+    """List the launch plans that the caller may see."""
+    session, query = request.app[SESSION], query_of(request, PlansQuery)
+    wanted = query.model_dump(include={"group"})
+    after: list[str] = ["", ""]
+    if query.cursor is not None:
+        after = position_of(query.cursor, wanted, str, str)
+    found = await session.in_pool(_page, request, session, query, (after[0], after[1]))
+    cursor = None
+    if len(found) > query.limit:
+        last = found[query.limit - 1][0]
+        cursor = cursor_of(wanted, [last.group_dir, last.name])
+    return answer(PlanPage(plans=[item for _, item in found[: query.limit]], cursor=cursor))
+
+
+def _page(
+    request: web.Request, session: Session, query: PlansQuery, after: tuple[str, str]
+) -> list[tuple[PlanPlace, PlanSummary]]:
+    """Give one plan more than the page has (blocking)."""
+    principal, found = principal_of(request), []
+    group_dir = None if query.group is None else label_value(query.group)
+    for place in session.schedules.plans.places(group_dir):
+        if (place.group_dir, place.name) <= after:
+            continue
+        summary = _summary(session, place)
+        if summary is None or query.group not in (None, summary.group):
+            continue
+        if principal.sees(summary.group):
+            found.append((place, summary))
+            if len(found) > query.limit:
+                break
+    return found
+
+
+def _summary(session: Session, place: PlanPlace) -> PlanSummary | None:
+    """Give a plan as lists show it (blocking); None for one without a version that can be read."""
+    overview = session.schedules.plans.overview(place)
+    if overview is None:
+        return None
+    head, active, versions = overview
+    state = session.schedules.scheduler.state(schedule_key(head.group, head.name))
+    is_active = active is not None and active.version == head.version
+    return PlanSummary(
+        group=head.group,
+        name=head.name,
+        versions=versions,
+        version=head.version,
+        active=is_active,
+        activated_at=active.activated_at if active is not None and is_active else None,
+        schedule=None if head.schedule is None else head.schedule.expression,
+        timezone=None if head.schedule is None else head.schedule.timezone,
+        next=None if state is None or state.next is None else instant_text(state.next),
+        paused=bool(state is not None and state.plan.paused),
+        trouble="" if state is None else state.plan.trouble,
+    )
+
+
+@operations.post(
+    "/api/v1/launch-plans",
+    scope=Scope.RUN,
+    body=NewVersion,
+    uploads=("multipart/form-data",),
+    answer=LaunchPlan,
+    status=201,
+    also=(200,),
+    problems=(403, 409, 413, 415, 422),
+)
+async def create_launch_plan(request: web.Request) -> web.StreamResponse:
+    """Make a version: JSON {plan, submission}, or multipart/form-data with parts of these names and files named by their path.
+
+    201 for a new version, 200 for one that exists with the same content.
+    """
+    session = request.app[SESSION]
+    async with received(request, session) as (body, base):
+        submission = await session.in_pool(checked_submission, body.get("submission"))
+        check_group(request, submission.request.group)
+        new = _new_plan(body.get("plan"))
+        attachments = await session.in_pool(uploaded_attachments, submission, base)
+        made = await session.in_pool(
+            create,
+            session.schedules.plans,
+            SnapshotStore(session.store.layout),
+            new,
+            submission,
+            attachments,
+            by=principal_of(request).name,
+            now=session.now(),
+        )
+    return answer(_body(made.plan), status=201 if made.new else 200)
+
+
+def _new_plan(value: object) -> NewPlan:
+    try:
+        return NewPlan.model_validate(value)
+    except ValidationError as error:
+        raise InvalidInput(
+            [
+                Problem(
+                    ".".join(map(str, ("plan", *item["loc"]))),
+                    item["msg"].removeprefix("Value error, "),
+                    None if item["type"] == "missing" else repr(item.get("input"))[:200],
+                )
+                for item in error.errors(include_url=False)
+            ]
+        ) from error
+
+
+def _body(plan: LaunchPlan) -> dict[str, Any]:
+    return plan.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+
+
+@operations.get(
+    "/api/v1/launch-plans/{plan}",
+    scope=Scope.READ,
+    query=PlanQuery,
+    answer=PlanDetail,
+    problems=(404,),
+)
+async def show_launch_plan(request: web.Request) -> web.StreamResponse:
+    """Give a launch plan: its versions, and which is active."""
+    session, group, name = (
+        request.app[SESSION],
+        plan_group(request, query_of(request, PlanQuery).group),
+        request.match_info["plan"],
+    )
+    heads = await session.in_pool(session.schedules.plans.heads, group, name)
+    if not heads:
+        raise NotFound(f"no launch plan {name!r} in group {group!r}")
+    active = await session.in_pool(session.schedules.plans.active, group, name)
+    return answer(PlanDetail(group=group, name=name, active=active, versions=heads))
+
+
+@operations.get(
+    "/api/v1/launch-plans/{plan}/versions/{version}",
+    scope=Scope.READ,
+    query=PlanQuery,
+    answer=LaunchPlan,
+    problems=(404,),
+)
+async def show_launch_plan_version(request: web.Request) -> web.StreamResponse:
+    """Give all of a version."""
+    return answer(
+        _body(await _version(request, plan_group(request, query_of(request, PlanQuery).group)))
+    )
+
+
+@operations.get(
+    "/api/v1/launch-plans/{plan}/diff",
+    scope=Scope.READ,
+    query=DiffQuery,
+    answer=Diff,
+    problems=(404,),
+)
+async def diff_launch_plan(request: web.Request) -> web.StreamResponse:
+    """Say how two versions differ."""
+    session, query, name = (
+        request.app[SESSION],
+        query_of(request, DiffQuery),
+        request.match_info["plan"],
+    )
+    group = plan_group(request, query.group)
+    plans = session.schedules.plans
+    versions = [head.version for head in await session.in_pool(plans.heads, group, name)]
+    if not versions:
+        raise NotFound(f"no launch plan {name!r} in group {group!r}")
+    active = await session.in_pool(plans.active, group, name)
+    after = query.after or (active.version if active is not None else None) or versions[-1]
+    earlier = versions[: versions.index(after)] if after in versions else []
+    before = query.before or (earlier[-1] if earlier else None)
+    if before is None:
+        raise BadQuery.one("before", "must name a version: there is none before this", value=after)
+    one = await session.in_pool(plans.read, group, name, before)
+    other = await session.in_pool(plans.read, group, name, after)
+    places = [
+        Place(path=item.path, before=item.before, after=item.after, only=item.only)
+        for item in differences(one, other)
+    ]
+    return answer(Diff(before=before, after=after, differences=places))
+
+
+@operations.delete(
+    "/api/v1/launch-plans/{plan}/versions/{version}",
+    scope=Scope.RUN,
+    query=PlanQuery,
+    status=204,
+    problems=(404, 409),
+)
+async def delete_launch_plan_version(request: web.Request) -> web.StreamResponse:
+    """Delete a version that is not active. Its runs stay, and its name is not used again."""
+    group, name, version = (
+        plan_group(request, query_of(request, PlanQuery).group),
+        request.match_info["plan"],
+        request.match_info["version"],
+    )
+    await request.app[SESSION].schedules.delete(group, name, version)
+    return web.Response(status=204)
+
+
+# --- activation and launches ---------------------------------------------------------------------------------------------
+
+
+@operations.post(
+    "/api/v1/launch-plans/{plan}/versions/{version}/activate",
+    scope=Scope.RUN,
+    query=PlanQuery,
+    answer=Active,
+    problems=(404, 409, 422),
+)
+async def activate_launch_plan(request: web.Request) -> web.StreamResponse:
+    """Make a version the active one, whose schedule is fired. One that is active already keeps the time of its activation."""
+    group, name, version = (
+        plan_group(request, query_of(request, PlanQuery).group),
+        request.match_info["plan"],
+        request.match_info["version"],
+    )
+    by = principal_of(request).name
+    return answer(await request.app[SESSION].schedules.activate(group, name, version, by=by))
+
+
+@operations.post(
+    "/api/v1/launch-plans/{plan}/deactivate",
+    scope=Scope.RUN,
+    query=PlanQuery,
+    answer=Active,
+    problems=(404,),
+)
+async def deactivate_launch_plan(request: web.Request) -> web.StreamResponse:
+    """Let no version be active: nothing more is fired. Runs that were begun go on."""
+    group, name = (
+        plan_group(request, query_of(request, PlanQuery).group),
+        request.match_info["plan"],
+    )
+    by = principal_of(request).name
+    return answer(await request.app[SESSION].schedules.deactivate(group, name, by=by))
+
+
+@operations.post(
+    "/api/v1/launch-plans/{plan}/launch",
+    scope=Scope.RUN,
+    query=PlanQuery,
+    body=Launch,
+    body_required=False,
+    answer=RunRecord,
+    status=201,
+    problems=(404, 409, 415, 422),
+)
+async def launch_launch_plan(request: web.Request) -> web.StreamResponse:
+    """Run a plan now: its active version, or another."""
+    session, group, name = (
+        request.app[SESSION],
+        plan_group(request, query_of(request, PlanQuery).group),
+        request.match_info["plan"],
+    )
+    wanted: Launch = await body_of(request, Launch, required=False)
+    plans = session.schedules.plans
+    version = wanted.version
+    if version is None:
+        active = await session.in_pool(plans.active, group, name)
+        version = None if active is None else active.version
+        if version is None:
+            raise NotFound(
+                f"launch plan {name!r} of group {group!r} has no active version; name one"
+            )
+    plan = await session.in_pool(plans.read, group, name, version)
+    submission = await session.in_pool(
+        launch_submission,
+        plan,
+        wanted.settings,
+        name=wanted.name,
+        owner=principal_of(request).name,
+        labels=wanted.labels,
+    )
+    found = await session.in_pool(uploaded_attachments, submission, plans.files_of(plan))
+    attachments = [replace(item, ours=False) for item in found]
+    run_id = await session.submit(submission, attachments, wanted.id)
+    return answer(
+        run_body(await session.record(run_id)),
+        status=201,
+        headers={"Location": f"/api/v1/runs/{run_id}"},
+    )
+
+
+def plan_group(request: web.Request, group: str | None) -> str:
+    """Give the group of the plan that a request names. Raises NotFound for one that the caller is not in, as if there were no such plan."""
+    principal = principal_of(request)
+    if group is None:
+        group = (
+            next(iter(principal.groups or ())) if len(principal.groups or ()) == 1 else "default"
+        )
+    if not principal.sees(group):
+        name = request.match_info["plan"]
+        raise NotFound(f"no launch plan {name!r} in group {group!r}")
+    return group
+
+
+async def _version(request: web.Request, group: str) -> LaunchPlan:
+    session, names = request.app[SESSION], request.match_info
+    return await session.in_pool(
+        session.schedules.plans.read, group, names["plan"], names["version"]
+    )
