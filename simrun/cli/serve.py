@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from simrun.cli.options import BackendOptions, backend_options, store_option, store_path
+
+if TYPE_CHECKING:
+    from simrun.model.serving import LimitsFile
 
 PORT = 8642
 
@@ -36,6 +39,12 @@ PORT = 8642
     help="Whom to let in (see `simrun token create`); read again when it changes. [default: anybody, on a loopback address only]",
 )
 @click.option(
+    "--limits",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="How much each group may have at once (YAML). [default: no limits]",
+)
+@click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
     default="text",
@@ -50,6 +59,7 @@ def command(
     backend: BackendOptions,
     index: Path | None,
     tokens: Path | None,
+    limits: Path | None,
     log_format: Literal["text", "json"],
 ) -> None:
     """Take runs (simrun submit, simrun run), start them and follow them, until Ctrl-C or SIGTERM.
@@ -77,6 +87,7 @@ def command(
         port=port,
         owner=place.owner,
         tokens=tokens,
+        limits=read_limits(limits),
     )
     if tokens is not None:
         load_tokens(tokens)  # what is wrong with them is told before anything is made
@@ -89,6 +100,22 @@ def command(
 
     asyncio.run(serve(options, place.backend, election=place.election, on_ready=ready))
     end_process()
+
+
+def read_limits(file: Path | None) -> LimitsFile:
+    """Read how much groups may have; no limits where no file is named. Raises InvalidInput with all that is wrong."""
+    from simrun.base.errors import InvalidInput
+    from simrun.model.load import load_settings
+    from simrun.model.serving import LimitsFile
+
+    if file is None:
+        return LimitsFile()
+    try:
+        text = file.read_bytes()
+    except OSError as error:
+        text_of_error = f"can't be read: {error.strerror}"
+        raise InvalidInput.one("--limits", text_of_error, value=str(file)) from error
+    return load_settings(LimitsFile, text, file=str(file))
 
 
 def default_index(store: Path) -> Path:

@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,11 @@ from aiohttp import web
 from simrun.aio.lag import LagProbe
 from simrun.base.errors import InvalidInput, SimrunError
 from simrun.base.term import UNLIMITED, Election, Term
+from simrun.model.serving import LimitsFile
 from simrun.service.api.app import make_app, withdraw
 from simrun.service.api.origin import is_loopback
 from simrun.service.auth import Tokens
+from simrun.service.limits import Limits
 from simrun.service.session import BackendFactory, open_session
 from simrun.service.standby import elected
 from simrun.store.lock import StoreLock
@@ -58,6 +60,8 @@ class ServeOptions:
     owner: tuple[int, int] | None = None
     tokens: Path | None = None
     """File of the tokens; without it whoever reaches the address may do everything, so it must be a loopback address."""
+
+    limits: LimitsFile = field(default_factory=LimitsFile)
 
     def __post_init__(self) -> None:
         if self.tokens is None and not is_loopback(self.host):
@@ -109,6 +113,7 @@ async def serve(
                     index=options.index,
                     owner=options.owner,
                     term=term,
+                    limits=Limits(options.limits),
                 )
             )
             lag = await stack.enter_async_context(LagProbe())

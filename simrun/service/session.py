@@ -26,6 +26,7 @@ from simrun.service.attachments import Attachment
 from simrun.service.controller import Controller
 from simrun.service.events import KEPT_S, Events
 from simrun.service.index import IndexedRunStore, recent
+from simrun.service.limits import Demand, Limits, demand_in, demand_of, demands_in, tables_of
 from simrun.service.progress import ProgressReader, RunProgress
 from simrun.service.readiness import StoreCheck
 from simrun.service.rounds import prepare_round
@@ -71,8 +72,11 @@ class Session:
         clock: Clock,
         *,
         timings: StoreTimings | None = None,
+        limits: Limits | None = None,
     ) -> None:
         self.store = store
+        self.limits = limits or Limits()
+        self.limits.load = self._demands
         self._timings = timings or StoreTimings()
         self._backend, self._controller = backend, controller
         self._pool, self._clock = pool, clock
@@ -98,11 +102,28 @@ class Session:
         """
         now = self._clock.wall()
         record = new_record(submission, run_id or ids.new_run_id(now), now)
-        there = await self._pool.run(create_run, self.store, record, submission, list(attachments))
+        counted = await self._admit(record.id, submission, attachments)
+        try:
+            there = await self._pool.run(
+                create_run, self.store, record, submission, list(attachments)
+            )
+        except BaseException:
+            if counted:
+                self.limits.ended(record.id)
+            raise
         self.tell(there)
         if not there.state.terminal:
             self._controller.start_submission(there.id, self._controller.resume or _no_job)
         return there.id
+
+    async def _admit(
+        self, run_id: str, submission: Submission, attachments: Sequence[Attachment]
+    ) -> bool:
+        """Count a new run against the limits of its group; whether it is counted by this. Raises Exhausted, InvalidInput."""
+        if not self.limits.bounded or await self._pool.run(self.store.exists, run_id):
+            return False
+        wanted = await self._pool.run(demand_of, submission, tables_of(attachments))
+        return await self.limits.admit(run_id, wanted)
 
     async def record(self, run_id: str) -> RunRecord:
         """Give the record of a run. Raises NotFound, DamagedRecord."""
@@ -120,6 +141,18 @@ class Session:
     async def retry(self, run_id: str) -> RunRecord:
         """Start the next round of an ended run: what is not done, again. Raises NotFound, Conflict."""
         record = await self._pool.run(self.store.read, run_id)
+        counted = self.limits.bounded and await self.limits.admit(
+            run_id, await self._pool.run(demand_in, self.store, run_id)
+        )
+        try:
+            return await self._next_round(record)
+        except BaseException:
+            if counted:
+                self.limits.ended(run_id)
+            raise
+
+    async def _next_round(self, record: RunRecord) -> RunRecord:
+        run_id = record.id
         after = await self._pool.run(prepare_round, self.store, record)
         await self._pool.run(self.store.mark_live, run_id)
         try:
@@ -186,6 +219,10 @@ class Session:
                 status = await self._backend.status(record.workflow_name)
         return record, submission, status
 
+    async def _demands(self) -> dict[str, Demand]:
+        """Give what the live runs have, for the limits."""
+        return await self._pool.run(demands_in, self.store)
+
     def now(self) -> float:
         """Give the time of this session's clock: seconds since 1970 UTC."""
         return self._clock.wall()
@@ -208,6 +245,8 @@ class Session:
 
     def tell(self, record: RunRecord) -> None:
         """Tell whoever watches that a record was written."""
+        if record.state.terminal:
+            self.limits.ended(record.id)
         self.events.tell(record)
         self.feeds.wake(record.id)
 
@@ -290,6 +329,7 @@ async def open_session(
     resync_s: float = 600.0,
     clock: Clock | None = None,
     term: Term = UNLIMITED,
+    limits: Limits | None = None,
 ) -> AsyncIterator[Session]:
     """Open a store, take its lock, and follow its runs until left.
 
@@ -337,7 +377,7 @@ async def open_session(
             controller.resume = Submitter(
                 store, resources, live, pool, clock, write=controller.write
             )
-            session = Session(store, live, controller, pool, clock, timings=timings)
+            session = Session(store, live, controller, pool, clock, timings=timings, limits=limits)
             async with session.feeds, asyncio.TaskGroup() as group:
                 following = group.create_task(controller.run(), name="controller")
                 await controller.recover()

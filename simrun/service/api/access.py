@@ -10,6 +10,7 @@ from simrun.base.errors import Forbidden, NotFound, Unauthorized
 from simrun.model.access import Scope
 from simrun.model.record import RunRecord
 from simrun.service.api.routing import EVENT_STREAM, Handler, Operation, operation_of
+from simrun.service.api.uploads import BODY_MOST
 from simrun.service.auth import ANYBODY, Principal, Tickets, Tokens
 from simrun.service.session import Session
 
@@ -22,6 +23,7 @@ __all__ = [
     "Principal",
     "authenticate",
     "check_group",
+    "limited",
     "principal_of",
     "run_of",
 ]
@@ -34,6 +36,8 @@ PRINCIPAL = web.RequestKey("principal", Principal)
 TICKET = "ticket"
 """Key in the query of a stream of events: browsers can't send a header there."""
 _TOKEN_MAX = 8192
+_OWN_LIMITS = "snapshots"
+"""Tag of operations whose bodies have limits of their own."""
 
 
 @web.middleware
@@ -61,6 +65,28 @@ async def authenticate(request: web.Request, handler: Handler) -> web.StreamResp
         raise Forbidden(
             f"{principal.name} has scope {principal.scope}, this needs scope {wanted}: ask for a token that has it"
         )
+    return await handler(request)
+
+
+@web.middleware
+async def limited(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Hold whoever asks to the limits of their groups: how often, and how much at once. What is open to everybody is not counted."""
+    operation = operation_of(request)
+    if operation is None or operation.scope is None:
+        return await handler(request)
+    limits, principal = request.app[SESSION].limits, principal_of(request)
+    limits.request(principal)
+    most = limits.body_of(principal)
+    if most is not None and operation.tag != _OWN_LIMITS:
+        size = request.content_length
+        if size is not None and size > most:
+            limits.refusals["body"] += 1
+            raise web.HTTPRequestEntityTooLarge(
+                max_size=most,
+                actual_size=size,
+                text=f"the body has {size} bytes, and {most} are allowed; put data into a snapshot",
+            )
+        request[BODY_MOST] = most
     return await handler(request)
 
 

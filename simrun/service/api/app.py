@@ -26,7 +26,7 @@ from simrun.service.api import (
     tickets,
     why,
 )
-from simrun.service.api.access import SESSION, TICKETS, TOKENS, authenticate
+from simrun.service.api.access import SESSION, TICKETS, TOKENS, authenticate, limited
 from simrun.service.api.observing import HTTP, number, observe
 from simrun.service.api.origin import LOOPBACK_ONLY, same_origin
 from simrun.service.api.problems import problems
@@ -77,7 +77,8 @@ def make_app(
     `loopback_only`: it is served on a loopback address. Without `tokens` everybody who reaches it may do everything.
     """
     app = web.Application(
-        middlewares=[observe, same_origin, problems, authenticate], client_max_size=BODY_MAX
+        middlewares=[observe, same_origin, problems, authenticate, limited],
+        client_max_size=BODY_MAX,
     )
     app[SESSION] = session
     if tokens is not None:

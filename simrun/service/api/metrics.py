@@ -35,6 +35,7 @@ async def metrics(request: web.Request) -> web.StreamResponse:
             ready=not await session.not_ready(),
             runs=runs,
             schedules=session.schedules.statistics,
+            refusals=session.limits.refusals,
             token_failures=0 if tokens is None else tokens.failures,
         )
     )

@@ -32,6 +32,8 @@ TEXT_MAX = 64 * 2**20
 """Bytes of a submission itself."""
 CHUNK = 2**16
 BLOCK = 2**20
+BODY_MOST = web.RequestKey("body_most", int)
+"""Bytes that the body may have, where whoever asks has a limit."""
 _NO_NAME = frozenset({errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ})
 _REMEDY = "put data into a snapshot"
 
@@ -100,6 +102,7 @@ async def _multipart(request: web.Request, session: Session, base: Path) -> dict
     """Read the parts; files are streamed to `base` under their own relative paths."""
     body: dict[str, Any] = {}
     count = total = 0
+    most = min(BYTES_MAX, request.get(BODY_MOST, BYTES_MAX))
     try:
         async for part in await request.multipart():
             if not isinstance(part, BodyPartReader):
@@ -110,7 +113,7 @@ async def _multipart(request: web.Request, session: Session, base: Path) -> dict
             count += 1
             if count > FILES_MAX:
                 raise InvalidInput.one("file", f"more than {FILES_MAX} files", remedy=_REMEDY)
-            total += await _file(part, session, base, BYTES_MAX - total)
+            total += await _file(part, session, base, most - total)
     except (ValueError, AssertionError) as error:  # of aiohttp, for what is no multipart body
         if isinstance(error, InvalidInput):
             raise
@@ -151,8 +154,8 @@ async def _file(part: BodyPartReader, session: Session, base: Path, most: int) -
             while chunk := await part.read_chunk(CHUNK):
                 size += len(chunk)
                 if size > most:
-                    text = f"more than {BYTES_MAX} bytes of files"
-                    raise InvalidInput.one("file", text, remedy=_REMEDY)
+                    text = "more bytes of files than a submission may have"
+                    raise InvalidInput.one("file", text, value=name, remedy=_REMEDY)
                 await file.write(chunk)
     except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
         text = "stands where another file or directory does; send each file once"

@@ -19,6 +19,7 @@ from simrun.model.access import new_token, token_hash
 from simrun.model.workflow import Submission
 from simrun.service.api.app import make_app
 from simrun.service.auth import Tokens
+from simrun.service.limits import Limits
 from simrun.service.main import listen
 from simrun.service.session import Session, open_session
 from tests.service.world import submission
@@ -96,7 +97,11 @@ def entries(tokens: Mapping[str, str], fields: Mapping[str, Mapping[str, Any]]) 
 
 @asynccontextmanager
 async def guarded(
-    tmp_path: Path, who: Mapping[str, Mapping[str, Any]], **how: Any
+    tmp_path: Path,
+    who: Mapping[str, Mapping[str, Any]],
+    *,
+    limits: Limits | None = None,
+    **how: Any,
 ) -> AsyncIterator[Guarded]:
     """Serve a new store for the holders of some tokens: name -> fields of its entry."""
     backend = ScriptedBackend()
@@ -110,6 +115,7 @@ async def guarded(
         lambda _store, _pool: backend,
         command="serve",
         index=tmp_path / "index.sqlite",
+        limits=limits,
     ) as session:
         listening = listen("127.0.0.1", 0)
         app = make_app(session, tokens=known, **how)
