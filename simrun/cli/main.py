@@ -31,6 +31,7 @@ COMMANDS = {
     "logs": "Print the output of a task's workers.",
     "get": "Download the outputs of a run.",
     "report": "Say what a run used of what it was given.",
+    "doctor": "Look for what keeps runs from working, and for what they left.",
     "completion": "Print what makes a shell complete commands, runs, contexts.",
     "config": "Say which server or store is meant, and name contexts.",
     "token": "Make tokens for a server.",

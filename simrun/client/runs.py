@@ -11,7 +11,9 @@ import aiohttp
 
 from simrun.base import ids
 from simrun.base.clock import SystemClock
-from simrun.client.transport import CONNECT_S, Transport, api
+from simrun.base.errors import Unreachable
+from simrun.client.problems import text_of
+from simrun.client.transport import CALL_S, CONNECT_S, Transport, api
 from simrun.client.uploads import content, files_of
 from simrun.model.record import RunRecord
 from simrun.model.workflow import Submission
@@ -38,6 +40,16 @@ class RunCalls(Transport):
     async def server(self) -> dict[str, Any]:
         """Give what the server says of itself: {simrun, store, host, pid}."""
         return self._object(await self._call("GET", "/api/v1/server"))
+
+    async def ready(self) -> list[str]:
+        """Give what keeps a server from following its runs; empty when nothing does. Raises Unreachable."""
+        timeout = aiohttp.ClientTimeout(total=CALL_S, sock_connect=CONNECT_S)
+        try:
+            async with self._session.get(f"{self.url}/readyz", timeout=timeout) as answer:
+                body = self._object(await answer.json())
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise Unreachable(f"{self.url}: {text_of(error)}") from error
+        return [str(reason) for reason in body.get("reasons", [])]
 
     async def submit(
         self,

@@ -83,6 +83,10 @@ class Preflight:
                 " bind a Role with these verbs to the account that simrun uses (`kubectl auth whoami` names it)"
             )
 
+    async def allowed(self, access: Access) -> bool:
+        """Whether we may do something; also when we may not ask."""
+        return await self._may(access)
+
     async def placement(self, priorities: Mapping[str, str]) -> None:
         """Look for what the cluster file names. Raises InvalidInput with everything that is missing.
 

@@ -23,6 +23,10 @@ class RunCalls(Blocking):
         """Give what the server says of itself: {simrun, store, host, pid}."""
         return self._wait(self._client.server())
 
+    def ready(self) -> list[str]:
+        """Give what keeps a server from following its runs; empty when nothing does. Raises Unreachable."""
+        return self._wait(self._client.ready())
+
     def submit(
         self,
         submission: Submission,
