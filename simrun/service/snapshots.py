@@ -14,7 +14,7 @@ from simrun.model.workflow import SNAPSHOT, Submission
 from simrun.store import codec
 from simrun.store.runs import RunStore
 from simrun.store.snapshots import Making, SnapshotStore
-from simrun.store.sources import Step
+from simrun.store.sources import Step, no_step
 from simrun.worker import files
 
 
@@ -151,7 +151,7 @@ def take_local_data(
     submission: Submission,
     base: Path,
     now: float,
-    step: Step = lambda _count: None,
+    step: Step = no_step,
 ) -> Submission:
     """Make snapshots of the local paths that a submission names, relative to `base`, and give it with their names (blocking).
 

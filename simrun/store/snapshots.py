@@ -29,7 +29,7 @@ from simrun.model.snapshot import (
 from simrun.store import codec, flocks, tars
 from simrun.store.intake import CHUNK, Intake, SnapshotLimits, is_own
 from simrun.store.layout import StoreLayout
-from simrun.store.sources import Step, content, hashed, look_through
+from simrun.store.sources import Step, content, hashed, look_through, no_step
 from simrun.store.sweep import time_of_server
 from simrun.worker import files, trees
 
@@ -65,9 +65,7 @@ class SnapshotStore:
 
     # --- making ------------------------------------------------------------------------------------------------------
 
-    def create(
-        self, source: Path, making: Making, step: Step = lambda _count: None
-    ) -> tuple[Snapshot, bool]:
+    def create(self, source: Path, making: Making, step: Step = no_step) -> tuple[Snapshot, bool]:
         """Make a snapshot of a directory or a file; it, and whether it is new.
 
         The same content in the same group is the same snapshot, whatever name is asked for. Raises NotFound, InvalidInput with

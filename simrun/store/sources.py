@@ -34,7 +34,7 @@ Step = Callable[[int], object]
 """Told of bytes that were read; may raise to end the work."""
 
 
-def _no_step(count: int) -> None:
+def no_step(count: int) -> None:
     """Mind nothing."""
 
 
@@ -154,7 +154,7 @@ class _Walk:
         self.problems.append(Problem(shown or self._top, message, None, remedy))
 
 
-def hashed(source: Source, step: Step = _no_step) -> list[Entry]:
+def hashed(source: Source, step: Step = no_step) -> list[Entry]:
     """Read all of a source and give its entries, in order. Raises InvalidInput for what changes meanwhile."""
     entries = [Entry(f"{path}/", 0, "") for path in source.empty]
     for file in source.files:
@@ -167,7 +167,7 @@ def hashed(source: Source, step: Step = _no_step) -> list[Entry]:
     return in_order(entries)
 
 
-def content(file: SourceFile, step: Step = _no_step) -> Iterator[bytes]:
+def content(file: SourceFile, step: Step = no_step) -> Iterator[bytes]:
     """Yield what is in a file. Raises InvalidInput when it is not the one that was found, or changes while it is read."""
     changed = InvalidInput.one(
         file.path, "changed while it was read", remedy="stop what writes it, and try again"

@@ -10,12 +10,12 @@ from pathlib import Path
 from simrun.base.errors import InvalidInput
 from simrun.model.snapshot import OWN_DIRECTORY, Entry, digest_of
 from simrun.store.snapshots import FILES, SnapshotStore
-from simrun.store.sources import SourceFile, Step, content
+from simrun.store.sources import SourceFile, Step, content, no_step
 
 _EXECUTE = 0o111
 
 
-def verify(store: SnapshotStore, name: str, step: Step = lambda _count: None) -> list[str]:
+def verify(store: SnapshotStore, name: str, step: Step = no_step) -> list[str]:
     """Read all of a snapshot and say by path what is not as it was; nothing when all is. Raises NotFound, DamagedRecord."""
     header = store.get(name)
     top = store.path(name)
