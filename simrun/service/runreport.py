@@ -251,11 +251,7 @@ def task_report(
 
 def _made_again(attempts: Sequence[AttemptUse]) -> list[AttemptUse]:
     """Give the attempts after which another pod of the same worker came; `attempts` are in order."""
-    return [
-        use
-        for use, after in itertools.pairwise(attempts)
-        if use.worker == after.worker
-    ]
+    return [use for use, after in itertools.pairwise(attempts) if use.worker == after.worker]
 
 
 def _wasted(use: AttemptUse) -> bool:
