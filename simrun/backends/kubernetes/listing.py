@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import NamedTuple
+
 from simrun.backends.kubernetes import errors, session
 from simrun.backends.kubernetes.errors import JsonObject
 from simrun.backends.kubernetes.session import KubeSession
 
 PAGE = 500
+
+
+class Page(NamedTuple):
+    """A part of a list, and the resourceVersion of the whole."""
+
+    items: list[JsonObject]
+    version: str
 
 
 async def list_all(
@@ -20,12 +31,24 @@ async def list_all(
 async def list_with_version(
     kube: KubeSession, path: str, labels: str = "", *, accept: str = session.JSON, page: int = PAGE
 ) -> tuple[list[JsonObject], str]:
-    """Give the objects of a collection, and the resourceVersion from which a watch goes on.
+    """Give the objects of a collection, and the resourceVersion from which a watch goes on."""
+    items: list[JsonObject] = []
+    version = ""
+    async with aclosing(pages(kube, path, labels, accept=accept, page=page)) as found:
+        async for one in found:
+            items += one.items
+            version = one.version
+    return items, version
+
+
+async def pages(
+    kube: KubeSession, path: str, labels: str = "", *, accept: str = session.JSON, page: int = PAGE
+) -> AsyncGenerator[Page]:
+    """Yield the objects of a collection page by page: 5,000 pods at once take 200 MB.
 
     No resourceVersion is asked for, which makes the list consistent: a cache of the server that lags may not answer.
     Raises Gone when the list is too large and slow for the server to remember where it was.
     """
-    items: list[JsonObject] = []
     query = {"limit": str(page)}
     if labels:
         query["labelSelector"] = labels
@@ -34,8 +57,8 @@ async def list_with_version(
         metadata, found = answer.get("metadata"), answer.get("items") or []
         if not isinstance(metadata, dict) or not isinstance(found, list):
             raise errors.Nonsense(f"GET {path}: the answer is no list")
-        items += found
+        yield Page(found, str(metadata.get("resourceVersion") or ""))
         following = metadata.get("continue")
         if not following:
-            return items, str(metadata.get("resourceVersion") or "")
+            return
         query["continue"] = str(following)

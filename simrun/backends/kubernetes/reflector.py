@@ -17,28 +17,30 @@ import asyncio
 import json
 import logging
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 from simrun.backends.kubernetes import errors, session
 from simrun.backends.kubernetes.backoff import Backoff, Timing
 from simrun.backends.kubernetes.errors import JsonObject
-from simrun.backends.kubernetes.listing import list_with_version
+from simrun.backends.kubernetes.lines import lines
+from simrun.backends.kubernetes.listing import pages
 from simrun.backends.kubernetes.session import KubeSession
 
 _log = logging.getLogger(__name__)
-
-LONGEST_LINE = 32 * 2**20
-"""Bytes of one event. A server stores objects of 1.5 MiB; beyond this it is no event."""
 
 
 class Sink(Protocol):
     """What a reflector writes to. Synchronous, so that nobody sees half a change."""
 
-    def replace(self, objects: Iterable[JsonObject]) -> None:
-        """Take what exists: all of it, and nothing else does."""
+    def fact_of(self, obj: JsonObject) -> Any:
+        """Give what is kept of an object: small, since a list of thousands stands in memory until it is whole."""
+        ...
+
+    def replace(self, facts: Iterable[Any]) -> None:
+        """Take what exists, as `fact_of` gave it: all of it, and nothing else does."""
         ...
 
     def upsert(self, obj: JsonObject) -> None:
@@ -171,17 +173,24 @@ class Reflector:
         self._settle_audit()
 
     async def _list(self) -> tuple[dict[str, str], str]:
-        items, version = await list_with_version(
+        found = pages(
             self._kube,
             self.resource.path,
             self.resource.labels,
             accept=session.METADATA_LIST if self.resource.metadata_only else session.JSON,
             page=self._timing.page,
         )
+        facts: list[Any] = []
+        known: dict[str, str] = {}
+        version = ""
+        async with aclosing(found):
+            async for page in found:
+                facts += [self._sink.fact_of(item) for item in page.items]
+                known |= {_uid(item): _version(item) for item in page.items}
+                version = page.version
         self._statistics.lists += 1
         self._heard()
-        known = {_uid(item): _version(item) for item in items}
-        self._sink.replace(items)
+        self._sink.replace(facts)
         self._known = known
         self._audit_at = _now() + self._random.uniform(*self._timing.audit_s)
         self.synced.set()
@@ -208,8 +217,8 @@ class Reflector:
             silence_s=self._timing.silence_s,
             on_open=self._goes_well,
         )
-        async with aclosing(stream), aclosing(_lines(stream)) as lines:
-            async for line in lines:
+        async with aclosing(stream), aclosing(lines(stream)) as found:
+            async for line in found:
                 self._apply(line)
         if self._statistics.events == events and _now() - begun < self._timing.short_s:
             raise errors.ServerFailure(
@@ -291,28 +300,6 @@ def _version(obj: JsonObject) -> str:
 def _is_older(version: str, than: str) -> bool:
     """Whether a version of one kind of object comes before another; versions that are no numbers can't be compared."""
     return version.isdecimal() and than.isdecimal() and int(version) < int(than)
-
-
-async def _lines(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
-    """Cut a stream into lines of any length up to LONGEST_LINE.
-
-    Raises Nonsense for a longer one; Unreachable when the stream ends within one, as when the sender died.
-    """
-    buffer = bytearray()
-    searched = 0
-    async for chunk in chunks:
-        buffer += chunk
-        while (end := buffer.find(b"\n", searched)) >= 0:
-            line = bytes(buffer[:end])
-            del buffer[: end + 1]
-            searched = 0
-            if line:
-                yield line
-        searched = len(buffer)
-        if searched > LONGEST_LINE:
-            raise errors.Nonsense(f"watch: a line of more than {LONGEST_LINE} bytes")
-    if buffer:
-        raise errors.Unreachable(f"watch: cut off in the middle of {bytes(buffer[:100])!r}")
 
 
 def _now() -> float:

@@ -64,9 +64,11 @@ class WorkflowTable:
         self.synced = False
         """Whether a whole list was seen: before it, absence means nothing."""
 
-    def replace(self, objects: Iterable[JsonObject]) -> None:
+    fact_of = staticmethod(workflow_fact)
+
+    def replace(self, facts: Iterable[WorkflowFact]) -> None:
         """Take all workflows that exist."""
-        listed = {fact.name: fact for fact in map(workflow_fact, objects)}
+        listed = {fact.name: fact for fact in facts}
         for name in [name for name in self._facts if name not in listed]:
             self._notify(self._facts.pop(name).run)
         for fact in listed.values():
@@ -121,9 +123,11 @@ class PodTable:
         self._facts: dict[str, PodFact] = {}
         self._of_workflow: dict[str, set[str]] = {}
 
-    def replace(self, objects: Iterable[JsonObject]) -> None:
+    fact_of = staticmethod(pod_fact)
+
+    def replace(self, facts: Iterable[PodFact]) -> None:
         """Take all pods that exist; the others are gone."""
-        listed = {fact.uid: fact for fact in map(pod_fact, objects)}
+        listed = {fact.uid: fact for fact in facts}
         for uid, fact in list(self._facts.items()):
             if uid not in listed:
                 self._take(replace(fact, gone=True))

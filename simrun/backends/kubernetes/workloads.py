@@ -74,18 +74,18 @@ class WorkloadTable:
         self._facts: dict[str, WorkloadFact] = {}
         self._by_pod: dict[str, str] = {}
 
-    def replace(self, objects: Iterable[JsonObject]) -> None:
+    fact_of = staticmethod(workload_fact)
+
+    def replace(self, facts: Iterable[WorkloadFact]) -> None:
         """Take all workloads that exist."""
         self._facts.clear()
         self._by_pod.clear()
-        for obj in objects:
-            self.upsert(obj)
+        for fact in facts:
+            self._take(fact)
 
     def upsert(self, obj: JsonObject) -> None:
         """Take a workload that is new or changed."""
-        fact = workload_fact(obj)
-        self._facts[fact.uid] = fact
-        self._by_pod[fact.pod_uid] = fact.uid
+        self._take(workload_fact(obj))
 
     def drop(self, obj: JsonObject) -> None:
         """Take a deletion."""
@@ -113,6 +113,10 @@ class WorkloadTable:
         waiting = [one for one in self._facts.values() if one.queue == fact.queue and one.waiting]
         waiting.sort(key=lambda one: (-one.priority, one.created, one.uid))
         return waiting.index(fact) + 1, len(waiting)
+
+    def _take(self, fact: WorkloadFact) -> None:
+        self._facts[fact.uid] = fact
+        self._by_pod[fact.pod_uid] = fact.uid
 
     def __len__(self) -> int:
         return len(self._facts)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from simrun.backends.kubernetes import reflector as reflector_module
+from simrun.backends.kubernetes import lines as lines_module
 from simrun.backends.kubernetes.backoff import Backoff, Timing
 from simrun.backends.kubernetes.reflector import Reflector, Resource
 from simrun.backends.kubernetes.session import KubeSession
@@ -34,6 +34,9 @@ class Recorder:
         self.told: list[str] = []
         self._changed = asyncio.Condition()
         self._tasks: set[asyncio.Task[None]] = set()
+
+    def fact_of(self, obj: Json) -> Json:
+        return obj
 
     def replace(self, objects: Iterable[Json]) -> None:
         self.there = {obj["metadata"]["name"]: text_of(obj) for obj in objects}
@@ -519,7 +522,7 @@ async def test_a_line_of_many_megabytes_is_an_event_like_any_other(
 async def test_a_line_without_end_is_given_up(
     server: FakeApi, kube: KubeSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reflector_module, "LONGEST_LINE", 1000)
+    monkeypatch.setattr(lines_module, "LONGEST_LINE", 1000)
     server.fail(200, "x" * 5000, matches=is_watch)
 
     async with reflecting(kube) as (reflector, _):

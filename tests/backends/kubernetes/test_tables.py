@@ -18,6 +18,11 @@ def told() -> list[str]:
     return []
 
 
+def take_all(table: Any, *objects: Json) -> None:
+    """What a reflector does with a list."""
+    table.replace([table.fact_of(obj) for obj in objects])
+
+
 def metadata(
     name: str = "wf", run: str = "r1", version: int = 1, uid: str = UID, **marks: str
 ) -> Json:
@@ -52,11 +57,11 @@ def test_what_a_workflows_metadata_say_is_told_and_that_it_was_written_is_minor(
 
 def test_a_list_tells_what_is_new_what_changed_and_what_is_gone(told: list[str]) -> None:
     table = WorkflowTable(told.append)
-    table.replace([metadata("a", "ra"), metadata("b", "rb"), metadata("c", "rc")])
+    take_all(table, metadata("a", "ra"), metadata("b", "rb"), metadata("c", "rc"))
     told.clear()
 
-    table.replace(
-        [metadata("b", "rb", 2, phase="Failed"), metadata("c", "rc"), metadata("d", "rd")]
+    take_all(
+        table, metadata("b", "rb", 2, phase="Failed"), metadata("c", "rc"), metadata("d", "rd")
     )
 
     assert sorted(told) == ["ra", "rb", "rd"]
@@ -103,7 +108,7 @@ def test_what_a_list_misses_is_gone_and_remembered(told: list[str]) -> None:
     table.upsert(pod(uid="b"))
     told.clear()
 
-    table.replace([pod(uid="b")])
+    take_all(table, pod(uid="b"))
 
     assert told == ["r1"]
     facts = {fact.uid: fact for fact in table.learn("wf", [], frozenset())}
@@ -151,7 +156,7 @@ def test_the_pods_of_other_workflows_are_not_told(told: list[str]) -> None:
 
 def test_evidence_is_forgotten_with_its_workflow_and_not_before(told: list[str]) -> None:
     workflows, pods = WorkflowTable(told.append), PodTable(told.append)
-    workflows.replace([metadata("one", uid="uid-1")])
+    take_all(workflows, metadata("one", uid="uid-1"))
     pods.drop(pod(uid="a", workflow="one", owner="uid-1"))
     pods.drop(pod(uid="b", workflow="one", owner="an older one of this name"))
     pods.upsert(pod(uid="c", workflow="gone", owner="uid-9"))

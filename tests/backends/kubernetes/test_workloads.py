@@ -51,7 +51,8 @@ def test_a_workload_that_was_deactivated_says_so() -> None:
 def test_the_place_in_a_queue_goes_by_priority_and_then_by_age() -> None:
     table = WorkloadTable()
     table.replace(
-        [
+        table.fact_of(one)
+        for one in [
             workload("young", "12:00:03"),
             workload("old", "12:00:01"),
             workload("base", "12:00:05", priority=1000),
