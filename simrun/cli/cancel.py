@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def command(*, run: str, server: str | None, store: str | None, output: str, now: bool) -> None:
     """Cancel a run on a server: nothing of it is started any more, and what runs is told to end.
 
-    RUN is an id, the beginning of one, or @latest. A run that is cancelled already is told to end again, which is of use with
+    RUN is an id, the beginning of one, @latest or @latest:NAME. A run that is cancelled already is told to end again, which is of use with
     --now. One that has ended in another way is left as it is, with exit code 1.
     """
     from simrun.base.errors import Conflict

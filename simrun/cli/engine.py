@@ -24,6 +24,8 @@ from simrun.model.workflow import Submission
 from simrun.service.attachments import attachments_of
 from simrun.service.session import BackendFactory, open_session
 from simrun.service.session import Session as ServiceSession
+from simrun.service.snapshots import take_local_data
+from simrun.store.snapshots import SnapshotStore
 
 if TYPE_CHECKING:
     from simrun.cli.display import Display
@@ -136,7 +138,11 @@ class EngineSession:
 
     async def submit(self, submission: Submission, base: Path, run_id: str | None) -> str:
         """Make the run exist and start it."""
-        attachments = await self._session.in_pool(attachments_of, submission, base)
+        session = self._session
+        submission = await session.streams.run(
+            take_local_data, SnapshotStore(session.store.layout), submission, base, session.now()
+        )
+        attachments = await session.in_pool(attachments_of, submission, base)
         run_id = run_id or ids.new_run_id(self._clock.wall())
         self._own.add(run_id)
         return await self._session.submit(submission, attachments, run_id)

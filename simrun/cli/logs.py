@@ -39,7 +39,7 @@ LOOK_S = 0.3
 def command(*, target: str, server: str | None, store: str | None, **others: object) -> None:
     """Print what the workers of a task wrote to stdout and stderr.
 
-    RUN is an id, the beginning of one, or @latest. WORKER is a name such as sweep-w2, or w2 alone; without it all workers of the task
+    RUN is an id, the beginning of one, @latest or @latest:NAME. WORKER is a name such as sweep-w2, or w2 alone; without it all workers of the task
     are printed, each under a line with its name. The bytes are those the simulation wrote. They are read from the store, by a server
     where one is named.
     """

@@ -13,6 +13,8 @@ from typing import Any
 
 import click
 
+from simrun.cli.options import context_option
+
 COMMANDS = {
     "run": "Run a workflow file and follow it to its end.",
     "serve": "Follow runs until it is stopped, for whoever submits them.",
@@ -32,8 +34,11 @@ COMMANDS = {
     "get": "Download the outputs of a run.",
     "report": "Say what a run used of what it was given.",
     "doctor": "Look for what keeps runs from working, and for what they left.",
+    "plan": "Make launch plans, activate and launch them.",
+    "schedule": "Show and steer the schedules of launch plans.",
     "completion": "Print what makes a shell complete commands, runs, contexts.",
     "config": "Say which server or store is meant, and name contexts.",
+    "snapshot": "Make, list, verify and delete snapshots: data sets for runs.",
     "token": "Make tokens for a server.",
     "version": "Print the version.",
 }
@@ -125,6 +130,7 @@ class Commands(click.Group):
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@context_option
 @click.version_option(None, "--version", package_name="simrun", message="simrun %(version)s")
 def cli() -> None:
     """Run simulation campaigns: a DAG of tasks, split over workers, here or on Kubernetes.

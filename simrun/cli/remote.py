@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from simrun.aio.threads import Pool
-from simrun.base import ids
 from simrun.base.clock import Clock, SystemClock
 from simrun.base.errors import InvalidInput, NotFound
 from simrun.cli.attached import Begin, Left, OpenSession, follow
@@ -50,16 +49,18 @@ class RemoteSession:
         """Send the workflow with its files; the server starts the run."""
         return (await self.send(submission, base, run_id)).id
 
-    async def send(self, submission: Submission, base: Path, run_id: str | None) -> RunRecord:
-        """Submit, and give the record. Raises InvalidInput, Conflict, Unreachable."""
+    async def send(
+        self, submission: Submission, base: Path, run_id: str | None, key: str | None = None
+    ) -> RunRecord:
+        """Submit, and give the record. key: an idempotency key instead of an id. Raises InvalidInput, Conflict, Unreachable."""
+        submission = await self.client.with_local_data(submission, base)
         pool = Pool("attachments", 1)
         try:
             attachments = await pool.run(attachments_of, submission, base)
         finally:
             pool.close()
-        # An id of our own: a submission that is repeated because nobody saw its answer is the same run
-        run_id = run_id or ids.new_run_id(self._clock.wall())
-        return await self.client.submit(submission, attachments, run_id=run_id)
+        # Without either the client makes an id: what is repeated because nobody saw the answer is the same run
+        return await self.client.submit(submission, attachments, run_id=run_id, key=key)
 
     async def updates(self, run_id: str) -> AsyncIterator[RunView]:
         """Yield the run at each change."""

@@ -30,7 +30,7 @@ def command(
 ) -> int:
     """Do again what failed of a run, or was cancelled: the same run, in a new round. What is done is not done again.
 
-    RUN is an id, the beginning of one, or @latest. The id of the run is printed.
+    RUN is an id, the beginning of one, @latest or @latest:NAME. The id of the run is printed.
     """
     from simrun.cli import remote
     from simrun.cli.formatting import as_json

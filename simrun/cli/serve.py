@@ -13,9 +13,16 @@ if TYPE_CHECKING:
     from simrun.model.serving import LimitsFile
 
 PORT = 8642
+VARIABLES = "SIMRUN_SERVE"
+"""Beginning of the variables of the environment that stand for options."""
 
 
-@click.command("serve", short_help="Follow runs until it is stopped, for whoever submits them.")
+@click.command(
+    "serve",
+    short_help="Follow runs until it is stopped, for whoever submits them.",
+    context_settings={"auto_envvar_prefix": VARIABLES},
+    epilog=f"Each option may be given as a variable: --log-format as {VARIABLES}_LOG_FORMAT.",
+)
 @store_option
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
@@ -49,7 +56,25 @@ PORT = 8642
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="Form of the log on stderr.",
+    help="Form of the log on stderr: lines for people, or a JSON object a line.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="From which level on something is logged.",
+)
+@click.option(
+    "--access-log/--no-access-log",
+    default=None,
+    help="Log every request. [default: with --log-format json]",
+)
+@click.option(
+    "--audit-log",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Append who changed what to this file, a JSON object a line. [default: it goes to the log]",
 )
 def command(
     *,
@@ -61,6 +86,9 @@ def command(
     tokens: Path | None,
     limits: Path | None,
     log_format: Literal["text", "json"],
+    log_level: Literal["debug", "info", "warning", "error"],
+    access_log: bool | None,
+    audit_log: Path | None,
 ) -> None:
     """Take runs (simrun submit, simrun run), start them and follow them, until Ctrl-C or SIGTERM.
 
@@ -74,10 +102,14 @@ def command(
     from simrun.base import logs
     from simrun.cli import engine
     from simrun.cli.run import make_store
+    from simrun.service.api.observing import ACCESS, AUDIT
     from simrun.service.auth import load_tokens
     from simrun.service.main import ServeOptions, end_process, serve
 
-    logs.configure(log_format)
+    logs.configure(log_format, level=log_level)
+    logs.silence(ACCESS, unless=log_format == "json" if access_log is None else access_log)
+    if audit_log is not None:
+        logs.divert(AUDIT, audit_log)
     root = store_path(store)
     place = engine.place_of(backend, root)
     options = ServeOptions(

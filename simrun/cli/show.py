@@ -34,7 +34,7 @@ def command(
 ) -> None:
     """Show a run: its state, what each task used, and where its output is. Of a TASK, every attempt.
 
-    RUN is an id, the beginning of one, or @latest.
+    RUN is an id, the beginning of one, @latest or @latest:NAME.
     """
     found = where(server, store)
     if found.server is None:

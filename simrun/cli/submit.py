@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 @server_option
 @output_option
 @request_options
+@click.option(
+    "--key",
+    metavar="KEY",
+    help="Submitting again with this key, and the same workflow, gives the same run.",
+)
 @click.option("--wait", is_flag=True, help="Show the run until it has ended, as `simrun watch`.")
 @quiet_option
 def command(
@@ -33,12 +38,15 @@ def command(
     group: str | None,
     name: str | None,
     run_id: str | None,
+    key: str | None,
 ) -> int:
     """Hand the workflow in FILE (YAML or JSON; - for stdin) over to a server with the files it names, and print the id of the run.
 
     The server starts it and follows it to its end; `simrun watch` shows how far it is.
     Exit codes: 0 the server has it, 2 wrong usage or input, 5 no server; with --wait those of `simrun watch`.
     """
+    if key is not None and run_id is not None:
+        raise click.UsageError("--key stands for an id; leave --id out")
     from simrun.cli import remote
     from simrun.cli.formatting import as_json
     from simrun.cli.workflowfile import base_of, read_workflow, submission_of
@@ -51,10 +59,10 @@ def command(
     base = base_of(file)
 
     async def sent(session: RemoteSession) -> tuple[RunRecord, str]:
-        return await session.send(submission, base, run_id), session.server.options
+        return await session.send(submission, base, run_id, key), session.server.options
 
     async def begun(session: RemoteSession) -> str:
-        return await session.submit(submission, base, run_id)
+        return (await session.send(submission, base, run_id, key)).id
 
     opened = remote.opener(server, store, "use `simrun run`, which waits for its turn")
     if wait:

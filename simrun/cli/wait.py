@@ -33,7 +33,7 @@ def command(
 ) -> int:
     """Wait until a run on a server has ended and its workers are gone; for scripts.
 
-    RUN is an id, the beginning of one, or @latest.
+    RUN is an id, the beginning of one, @latest or @latest:NAME.
     Exit codes: those of the run, as of `simrun run`; 4 when it has not ended in time, 130 left, 5 no server, 6 no such run.
     """
     from simrun.cli import remote

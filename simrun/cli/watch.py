@@ -27,7 +27,7 @@ def command(
 ) -> int:
     """Show a run on a server until it has ended, and print what each task used and where its output is.
 
-    RUN is an id, the beginning of one, or @latest. Ctrl-C leaves the run alone.
+    RUN is an id, the beginning of one, @latest or @latest:NAME. Ctrl-C leaves the run alone.
     Exit codes: those of the run, as of `simrun run`; 130 left, 5 no server, 6 no such run.
     """
     from simrun.cli import remote

@@ -26,7 +26,7 @@ NAMED = 3
 def command(*, run: str, server: str | None, store: str | None, output: str) -> None:
     """Say why a run is where it is: what each of its tasks and workers waits for, and what to do about it.
 
-    RUN is an id, the beginning of one, or @latest.
+    RUN is an id, the beginning of one, @latest or @latest:NAME.
     """
     from simrun.cli import remote
 

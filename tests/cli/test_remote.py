@@ -205,6 +205,53 @@ def test_a_token_of_a_context_lets_in_and_without_it_nobody_is(
     assert "01aaa1" in wrong.stdout  # the context was named, so it is its token that counts
 
 
+@pytest.fixture
+def empty(portal: BlockingPortal, tmp_path: Path) -> Iterator[str]:
+    """A server of its own."""
+    with portal.wrap_async_context_manager(serving(tmp_path)) as served:
+        yield served.url
+
+
+def test_a_key_makes_two_submissions_one_run_and_the_group_is_that_of_the_context(
+    empty: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    simrun("config", "add-context", "lab", "--server", empty, "--group", "plasma")
+    file = tmp_path / "w.yaml"
+    file.write_text("tasks: {a: {command: 'true'}}\n")
+
+    first, second = (
+        simrun("--context", "lab", "submit", file, "--key", "june", "-o", "json") for _ in range(2)
+    )
+    own = simrun("--context", "lab", "submit", file, "--group", "mine", "-o", "json")
+    file.write_text("run: {group: theirs}\ntasks: {a: {command: 'false'}}\n")
+    other = simrun("--context", "lab", "submit", file, "-o", "json")
+
+    assert first.exit_code == 0, first.stderr
+    one, two = json.loads(first.stdout), json.loads(second.stdout)
+    assert one["id"] == two["id"]
+    assert one["group"] == "plasma"
+    assert json.loads(own.stdout)["group"] == "mine"
+    assert json.loads(other.stdout)["group"] == "theirs"
+    file.write_text("tasks: {a: {command: 'false'}}\n")
+    clash = simrun("--context", "lab", "submit", file, "--key", "june")
+    assert clash.exit_code == 1
+    both = simrun("submit", file, "--key", "june", "--id", "x", "--server", empty)
+    assert both.exit_code == 2
+
+
+def test_run_does_not_pretend_to_run_on_the_server_of_a_context(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    simrun("config", "add-context", "lab", "--server", url)
+
+    result = simrun("run", "w.yaml", "--context", "lab")
+
+    assert result.exit_code == 2
+    assert "`simrun submit --wait` runs there" in result.stderr
+
+
 # --- completion --------------------------------------------------------------------------------------------------------
 
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import ast
 import subprocess
-import sys
 from pathlib import Path
+
+from ruff import find_ruff_bin
 
 from simrun import client
 from simrun.client import AsyncClient
 
 SOURCE = Path(client.__file__).parent
 TARGET = SOURCE / "sync"
+RUFF = str(find_ruff_bin())
 _HEAD = "# Made from simrun/client/{name}.py by `python -m tests.client.generate`; a test holds it to that"
 
 
@@ -105,15 +107,7 @@ def _formatted(text: str) -> str:
             "from __future__ import annotations\nfrom simrun.client.sync.blocking import Blocking\n",
         )
     for how in (["check", "--fix", "--select", "F401,I", "--quiet"], ["format", "--quiet"]):
-        command = [
-            sys.executable,
-            "-m",
-            "ruff",
-            *how,
-            "--stdin-filename",
-            str(TARGET / "x.py"),
-            "-",
-        ]
+        command = [RUFF, *how, "--stdin-filename", str(TARGET / "x.py"), "-"]
         text = subprocess.run(
             command, input=text, capture_output=True, text=True, check=True
         ).stdout

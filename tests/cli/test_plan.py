@@ -1,0 +1,127 @@
+"""Launch plans and schedules from the command line, against a `simrun serve`."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.served import Served
+
+WORKFLOW = """
+tasks:
+  only:
+    command: "echo {params.depth} {params.when} > {outputs.text}"
+    params: {depth: 1, when: never}
+    outputs: {text: text.txt}
+    resources: {memory: 64Mi}
+"""
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with Served(tmp_path_factory.mktemp("plans") / "store") as found:
+        yield found
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "workflow.yaml"
+    path.write_text(WORKFLOW)
+    return path
+
+
+def said(served: Served, *arguments: str | Path, code: int = 0) -> Any:
+    """Call a command with -o json, and give what it printed."""
+    result = served.simrun(*arguments, "-o", "json")
+    assert result.exit_code == code, result.output
+    return json.loads(result.stdout) if result.stdout else json.loads(result.stderr)
+
+
+def test_a_plan_from_its_first_version_to_its_last_run(served: Served, file: Path) -> None:
+    daily = ("--cron", "0 12 1 1 *", "--tz", "Europe/Berlin", "--time-param", "only.when")
+    made = said(served, "plan", "create", "nightly", file, *daily, "--param", "only.depth=3")
+    assert made["version"] == "1"
+    made = said(
+        served, "plan", "create", "nightly", file, *daily, "--fixed", "only.depth=4", "--activate"
+    )
+    assert made["version"] == "2"
+
+    shown = said(served, "plan", "show", "nightly")
+    assert [head["version"] for head in shown["versions"]] == ["1", "2"]
+    assert shown["active"]["version"] == "2"
+    diff = said(served, "plan", "diff", "nightly")
+    assert [item["path"] for item in diff["differences"]] == ["defaults", "fixed"]
+    assert said(served, "plan", "list")[0]["name"] == "nightly"
+    assert said(served, "schedule", "list")[0]["next"].endswith("-01-01T11:00:00Z")
+    schedule = said(served, "schedule", "show", "nightly", "--next", "2")
+    assert len(schedule["next"]) == 2
+    assert "12:00" in schedule["description"]
+
+    assert said(served, "schedule", "pause", "nightly")["paused"]
+    assert "paused" in served.simrun("schedule", "show", "nightly").stdout
+    assert not said(served, "schedule", "resume", "nightly")["paused"]
+    assert said(served, "schedule", "pause", "--all")["paused"]
+    assert "all schedules are paused" in served.simrun("schedule", "list").stderr
+    assert not said(served, "schedule", "resume", "--all")["paused"]
+
+    span = ("schedule", "backfill", "nightly", "--from", "2024-01-01", "--to", "2026-01-02")
+    dry = said(served, *span, "--dry-run")
+    assert [item["state"] for item in dry] == ["missing"] * 3
+    done = said(served, *span, "--only-missing", "--limit", "2")
+    assert [item["state"] for item in done] == ["created"] * 2
+    assert [item["state"] for item in said(served, *span)] == ["exists", "exists", "created"]
+    assert said(served, *span, "--only-missing") == []
+
+    run = said(served, "wait", done[0]["run"])
+    assert run["state"] == "succeeded"
+    output = served.store / "runs" / done[0]["run"] / "tasks/only/out/text.txt"
+    assert output.read_text() == "4 2024-01-01T11:00:00Z\n"
+
+    launched = said(served, "plan", "launch", "nightly")
+    assert launched["labels"]["simrun/launch-plan"] == "nightly"
+    refused = said(served, "plan", "launch", "nightly", "--param", "only.depth=9", code=2)
+    assert "is fixed" in refused["message"]
+
+    assert served.simrun("plan", "delete", "nightly", "2").exit_code == 1
+    assert said(served, "plan", "deactivate", "nightly")["version"] is None
+    assert served.simrun("plan", "delete", "nightly", "--all").stdout.count("deleted") == 2
+    assert said(served, "plan", "show", "nightly", code=6)["error"] == "not_found"
+
+
+def test_a_plan_that_never_fires_is_refused_with_2(served: Served, file: Path) -> None:
+    answer = said(served, "plan", "create", "never", file, "--cron", "0 0 31 2 *", code=2)
+    assert "never fires" in answer["message"]
+    answer = said(
+        served, "plan", "create", "both", file, "--every", "1h", "--cron", "@daily", code=2
+    )
+    assert "exactly one of cron and every" in answer["message"]
+    answer = said(served, "plan", "create", "zone", file, "--every", "1h", "--tz", "UTC", code=2)
+    assert answer["problems"][0]["field"] == "--timezone"
+
+
+def test_what_a_schedule_missed_is_made_up_for_by_the_next_serve(
+    file: Path, served: Served
+) -> None:
+    said(served, "plan", "create", "minutely", file, "--every", "1m", "--activate")
+    active = served.store / "launch-plans/default/minutely/active.json"
+    was = json.loads(active.read_text())
+    served.kill()
+    # As if it had been activated, and the machine been off, for three minutes and a half
+    active.write_text(json.dumps({**was, "activated_at": was["activated_at"] - 210}))
+    served.start()
+    until = time.monotonic() + 30
+    while True:
+        shown = said(served, "schedule", "show", "minutely", "--last", "3")
+        states = [item["state"] for item in shown["last"]]
+        if states == ["succeeded"] * 3 or time.monotonic() > until:
+            break
+        time.sleep(0.1)
+    assert states == ["succeeded"] * 3
+    assert all(item["lateness_s"] > 20 for item in shown["last"])
+    text = served.simrun("schedule", "show", "minutely", "--last", "3").stdout
+    assert text.count("succeeded") == 3
