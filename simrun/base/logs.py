@@ -15,11 +15,18 @@ import contextlib
 import contextvars
 import json
 import logging
+import queue
 import re
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import IO, Any, Literal
+
+from simrun.base.errors import InvalidInput
+
+_log = logging.getLogger(__name__)
 
 Form = Literal["text", "json"]
 Level = Literal["debug", "info", "warning", "error"]
@@ -29,6 +36,7 @@ _BOUND: contextvars.ContextVar[Mapping[str, str]] = contextvars.ContextVar("boun
 _OF_RECORDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _SECRETS = re.compile(r"simrun_[A-Za-z0-9_-]{43}|(?i:(?<=bearer )[A-Za-z0-9._~+/=-]{8,})")
 _HIDDEN = "(a token)"
+_BATCH = 1000
 
 
 @contextlib.contextmanager
@@ -47,6 +55,78 @@ def configure(form: Form, stream: IO[str] | None = None, *, level: Level = "info
     handler.setFormatter(Json() if form == "json" else Text())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.captureWarnings(True)
+
+
+def silence(logger: str, *, unless: bool) -> None:
+    """Let what a logger says from INFO on be heard only where it is wanted."""
+    logging.getLogger(logger).setLevel(logging.INFO if unless else logging.WARNING)
+
+
+def divert(logger: str, file: Path) -> None:
+    """Have what a logger says from INFO on appended to a file, as JSON, and nowhere else. Raises InvalidInput where that can't be."""
+    named = logging.getLogger(logger)
+    named.setLevel(logging.INFO)
+    named.propagate = False
+    named.addHandler(Appending(file))
+
+
+class Appending(logging.Handler):
+    """Appends lines to a file from a thread of its own: whoever logs waits for no disk.
+
+    The file is opened for each batch, so that another one may take its place (logrotate). What can't be written is told on the log, once until
+    it works again.
+    """
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self.setFormatter(Json())
+        self._file = file
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._failing = False
+        try:
+            with file.open("a"):
+                pass
+        except OSError as error:
+            raise InvalidInput.one(
+                str(file), f"can't be written: {error.strerror}", remedy="name another file"
+            ) from error
+        self._thread = threading.Thread(target=self._write, name="log file", daemon=True)
+        self._thread.start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take a line."""
+        self._lines.put(self.format(record))
+
+    def close(self) -> None:
+        """Write what is left, for a while."""
+        self._lines.put(None)
+        self._thread.join(timeout=2.0)
+        super().close()
+
+    def _write(self) -> None:
+        while (line := self._lines.get()) is not None:
+            batch = [line]
+            ended = False
+            while not self._lines.empty() and len(batch) < _BATCH:
+                more = self._lines.get()
+                if more is None:
+                    ended = True
+                    break
+                batch.append(more)
+            self._append(batch)
+            if ended:
+                return
+
+    def _append(self, batch: list[str]) -> None:
+        try:
+            with self._file.open("a", encoding="utf-8") as stream:
+                stream.write("".join(f"{line}\n" for line in batch))
+        except OSError as error:
+            if not self._failing:
+                _log.error("%s can't be written, lines are lost: %s", self._file, error.strerror)
+            self._failing = True
+        else:
+            self._failing = False
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from simrun.aio.lag import LagProbe
 from simrun.base.errors import InvalidInput, SimrunError
@@ -87,6 +88,7 @@ async def serve(
     tokens = None if options.tokens is None else Tokens(options.tokens)
     if tokens is not None:
         tokens.load()
+    logging.getLogger("aiohttp.server").addFilter(quiet_nonsense)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     # What this process was started to ignore, by nohup or as a background job, it goes on to ignore
@@ -134,6 +136,16 @@ async def serve(
         listening.close()
         for number in numbers:
             loop.remove_signal_handler(number)
+
+
+def quiet_nonsense(record: logging.LogRecord) -> bool:
+    """Take the trace off what aiohttp logs of bytes that are no HTTP: anybody can send them, and they are no fault of ours."""
+    if record.exc_info and isinstance(record.exc_info[1], HttpProcessingError):
+        text = " ".join(str(record.exc_info[1]).split())[:200]
+        record.msg, record.args = "a client does not speak HTTP: %s", (text,)
+        record.exc_info = None
+        record.levelno, record.levelname = logging.INFO, "INFO"
+    return True
 
 
 @contextlib.asynccontextmanager

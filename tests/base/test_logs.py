@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 import json
 import logging
+import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from simrun.aio.threads import Pool
 from simrun.base import logs
+from simrun.base.errors import InvalidInput
 from simrun.base.logs import Form, bound
 from simrun.model.access import new_token
 
@@ -116,3 +119,67 @@ def test_a_line_break_in_a_field_makes_no_second_line() -> None:
     lines = logged("text", lambda log: log.info("asked", extra={"path": "/a\nERROR forged"}))
 
     assert len(lines) == 1
+
+
+def appended(file: Path, lines: int) -> list[dict[str, object]]:
+    """Wait for lines that another thread writes."""
+    end = time.monotonic() + 20
+    while len(found := file.read_text().splitlines()) < lines:
+        assert time.monotonic() < end
+        time.sleep(0.005)
+    return [json.loads(line) for line in found]
+
+
+@pytest.fixture
+def audit() -> Iterator[logging.Logger]:
+    logger = logging.getLogger("simrun.test.audit")
+    yield logger
+    for handler in list(logger.handlers):
+        logger.removeHandler(handler)
+        handler.close()
+
+
+def test_what_is_diverted_stands_in_the_file_and_nowhere_else(
+    tmp_path: Path, audit: logging.Logger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "audit.log"
+    logs.divert(audit.name, file)
+    with bound(request="r1"):
+        audit.info("changed", extra={"who": "anna"})
+
+    (line,) = appended(file, 1)
+    assert (line["message"], line["who"], line["request"]) == ("changed", "anna", "r1")
+    assert capsys.readouterr().err == ""
+
+    file.rename(tmp_path / "audit.log.1")
+    audit.info("once more")
+    end = time.monotonic() + 20
+    while not file.exists():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+    assert appended(file, 1)[0]["message"] == "once more"
+
+
+def test_closing_writes_what_is_left(tmp_path: Path, audit: logging.Logger) -> None:
+    file = tmp_path / "audit.log"
+    logs.divert(audit.name, file)
+    for number in range(2500):
+        audit.info("line %d", number)
+    audit.handlers[0].close()
+
+    assert len(file.read_text().splitlines()) == 2500
+
+
+def test_a_file_that_can_not_be_written_is_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="can't be written"):
+        logs.divert("simrun.test.audit", tmp_path / "none" / "audit.log")
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_silenced_logger_is_heard_only_where_it_is_wanted(wanted: bool) -> None:
+    logger = logging.getLogger("simrun.test.silent")
+
+    logs.silence(logger.name, unless=wanted)
+
+    assert logger.isEnabledFor(logging.INFO) == wanted
+    assert logger.isEnabledFor(logging.WARNING)

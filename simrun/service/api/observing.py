@@ -19,8 +19,8 @@ from simrun.service.api.routing import EVENT_STREAM, Handler, Operation, operati
 from simrun.service.auth import ANYBODY
 from simrun.service.httptally import OTHER_METHOD, UNKNOWN_ROUTE, HttpTally
 
-access_log = logging.getLogger("simrun.access")
-audit_log = logging.getLogger("simrun.audit")
+ACCESS, AUDIT = "simrun.access", "simrun.audit"
+access_log, audit_log = logging.getLogger(ACCESS), logging.getLogger(AUDIT)
 
 HTTP = web.AppKey("http", HttpTally)
 REQUEST_ID = "X-Request-Id"

@@ -70,7 +70,7 @@ class Guarded:
                     data += piece
             else:
                 data = await response.read()
-            return Reply(response.status, dict(response.headers), data.decode(errors="replace"))
+            return Reply(response.status, response.headers.copy(), data.decode(errors="replace"))
 
     async def submit(self, run_id: str, group: str, who: str, **request: Any) -> Reply:
         """Submit a run of one task."""
