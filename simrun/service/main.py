@@ -42,7 +42,8 @@ log = logging.getLogger(__name__)
 STOP_WITHIN_S = 25.0
 """Less than the 30 s that Kubernetes gives a pod."""
 REQUESTS_END_WITHIN_S = 5.0
-_BACKLOG = 128
+_BACKLOG = 1024
+"""Connections that wait to be taken: after a restart all readers of events come back at once."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 

@@ -144,14 +144,15 @@ class RunFeeds:
 
     async def __aexit__(
         self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
+        _type: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
     ) -> None:
         """Look no more; readers are told."""
         for _, task in self._feeds.values():
             task.cancel()
-        await self._group.__aexit__(exc_type, exc, traceback)
+        # None of it is theirs: an error passes through as it is
+        await self._group.__aexit__(None, None, None)
 
     def wake(self, run_id: str) -> None:
         """Look at a run again, if anybody watches it."""
