@@ -210,7 +210,7 @@ def test_sizes_in_a_pax_header_and_in_binary_count() -> None:
             next(read)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 2600), st.integers(0, 255)), min_size=1, max_size=6),
     st.sampled_from([tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]),
@@ -232,7 +232,7 @@ def test_a_damaged_archive_is_read_or_refused_but_never_anything_else(
         pass
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.binary(max_size=1536))
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     try:
