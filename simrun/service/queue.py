@@ -130,6 +130,8 @@ class WorkQueue:
             except asyncio.CancelledError:
                 if not waiter.cancelled():
                     self._wake_one()  # the key that this one was woken for is another's now
+                elif waiter in self._waiters:
+                    self._waiters.remove(waiter)
                 raise
 
     def done(self, key: str) -> None:
@@ -203,5 +205,6 @@ class WorkQueue:
 
     def _rings(self) -> None:
         self._alarm = None
-        self._ring()
+        if self._waiters:
+            self._ring()
         self._set_alarm()
