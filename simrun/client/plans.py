@@ -239,14 +239,14 @@ class PlanCalls(Transport):
         self,
         name: str,
         first: datetime,
-        last: datetime,
+        last: datetime | None = None,
         *,
         only_missing: bool = False,
         dry_run: bool = False,
         limit: int = 100,
         group: str | None = None,
     ) -> BackfillPage:
-        """Give the instants in [first, last] their runs, at most `limit` in one call; the answer says where to go on.
+        """Give the instants in [first, last], or from first up to now, their runs, at most `limit` in one call; the answer says where to go on.
 
         What has its run stays as it is, so this may be repeated. Raises NotFound, Conflict without an active schedule, InvalidInput.
         """
@@ -254,7 +254,7 @@ class PlanCalls(Transport):
 
         body = {
             "first": instant_text(first),
-            "last": instant_text(last),
+            "last": None if last is None else instant_text(last),
             "only_missing": only_missing,
             "dry_run": dry_run,
             "limit": limit,

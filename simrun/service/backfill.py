@@ -27,7 +27,7 @@ State = Literal["exists", "missing", "created", "failed"]
 
 
 class BackfillRequest(BaseModel):
-    """Which instants: those in [first, last], both ends included.
+    """Which instants: those in [first, last], both ends included; without `last` those up to now.
 
     only_missing: leave out those that have their run. dry_run: say what would be done. limit: instants that are told in this answer.
     """
@@ -35,7 +35,7 @@ class BackfillRequest(BaseModel):
     model_config = {"extra": "forbid"}
 
     first: Instant
-    last: Instant
+    last: Instant | None = None
     only_missing: bool = False
     dry_run: bool = False
     limit: int = Field(default=PAGE, ge=1, le=PAGE)
@@ -88,18 +88,18 @@ def _span(plan: ActiveSchedule, wanted: BackfillRequest, now: datetime) -> _Span
         raise InvalidInput.one(
             "schedule", plan.trouble or "fires nothing", remedy="activate a good one"
         )
-    if wanted.first > wanted.last:
-        raise InvalidInput.one(
-            "last", "lies before `first`", value=instant_text(wanted.last), remedy="swap the two"
-        )
-    if wanted.last > now:
+    last = now if wanted.last is None else wanted.last
+    if wanted.first > last:
+        text = "lies after `last`" if wanted.last else "lies in the future"
+        raise InvalidInput.one("first", text, value=instant_text(wanted.first))
+    if last > now:
         raise InvalidInput.one(
             "last",
             "lies in the future",
-            value=instant_text(wanted.last),
+            value=instant_text(last),
             remedy="what is to come is the schedule's own",
         )
-    first, last = within(plan.schedule, wanted.first, wanted.last)
+    first, last = within(plan.schedule, wanted.first, last)
     return _Span(plan.timetable, first, last)
 
 

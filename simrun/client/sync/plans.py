@@ -160,14 +160,14 @@ class PlanCalls(Blocking):
         self,
         name: str,
         first: datetime,
-        last: datetime,
+        last: datetime | None = None,
         *,
         only_missing: bool = False,
         dry_run: bool = False,
         limit: int = 100,
         group: str | None = None,
     ) -> BackfillPage:
-        """Give the instants in [first, last] their runs, at most `limit` in one call; the answer says where to go on.
+        """Give the instants in [first, last], or from first up to now, their runs, at most `limit` in one call; the answer says where to go on.
 
         What has its run stays as it is, so this may be repeated. Raises NotFound, Conflict without an active schedule, InvalidInput.
         """

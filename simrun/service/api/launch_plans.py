@@ -13,8 +13,10 @@ from simrun.base.errors import InvalidInput, NotFound, Problem
 from simrun.base.labeltext import label_value
 from simrun.model.access import Scope
 from simrun.model.base import Model
+from simrun.model.faults import dotted
 from simrun.model.launchplan import Active, LaunchPlan, PlanHead, Settings, instant_text
 from simrun.model.record import RunRecord
+from simrun.model.wording import faults_of
 from simrun.model.workflow import Submission
 from simrun.scheduler.differences import differences
 from simrun.scheduler.launch_plans import launch_submission
@@ -233,14 +235,15 @@ def _new_plan(value: object) -> NewPlan:
     try:
         return NewPlan.model_validate(value)
     except ValidationError as error:
+        found = faults_of(
+            error.errors(include_url=False),
+            model=NewPlan,
+            data=value,
+        )
         raise InvalidInput(
             [
-                Problem(
-                    ".".join(map(str, ("plan", *item["loc"]))),
-                    item["msg"].removeprefix("Value error, "),
-                    None if item["type"] == "missing" else repr(item.get("input"))[:200],
-                )
-                for item in error.errors(include_url=False)
+                Problem(dotted(("plan", *fault.path)), fault.message, fault.value, fault.remedy)
+                for fault in found
             ]
         ) from error
 
