@@ -111,7 +111,7 @@ def test_what_a_schedule_missed_is_made_up_for_by_the_next_serve(
     active = served.store / "launch-plans/default/minutely/active.json"
     was = json.loads(active.read_text())
     served.kill()
-    (served.store / "scheduler/pauses/all.json").unlink()  # its end would count
+    (served.store / "scheduler/pauses/all.json").unlink(missing_ok=True)  # its end would count
     # As if it had been activated, and the machine been off, for three minutes and a half
     active.write_text(json.dumps({**was, "activated_at": was["activated_at"] - 210}))
     served.start()
