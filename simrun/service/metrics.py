@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import version
 
 from prometheus_client import ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -18,6 +17,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
+from simrun.base.about import VERSION
 from simrun.base.histogram import Histogram
 from simrun.model.record import RunState
 from simrun.scheduler.history import Why
@@ -54,7 +54,7 @@ def families(found: Snapshot) -> list[Family]:
     session = found.session
     lag = [((), found.lag)] if found.lag is not None else []
     return [
-        _family(catalogue.BUILD, [((version("simrun"),), 1)]),
+        _family(catalogue.BUILD, [((VERSION,), 1)]),
         _family(catalogue.READY, [((), int(found.ready))]),
         _family(catalogue.RUNS, _by_state(found.runs)),
         *_outcomes(session.controller.tally),

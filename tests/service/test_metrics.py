@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,15 @@ async def test_a_stream_counts_while_it_is_open(served: Guarded) -> None:
         assert found[route] == 1
         count = "simrun_http_request_duration_seconds_count"
         assert found[count + '{"method": "GET", "route": "/api/v1/events"}'] == 0
+
+
+async def test_a_scrape_does_not_block_the_loop(
+    served: Guarded, loop_guard: Callable[[], AbstractContextManager[None]]
+) -> None:
+    with loop_guard():
+        reply = await served.ask("GET", "/metrics", who="prometheus")
+
+    assert reply.status == 200, reply.text
 
 
 async def test_metrics_want_a_token_of_any_group_or_none(served: Guarded) -> None:

@@ -8,12 +8,12 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
-from importlib.metadata import version
 from typing import Any
 
 from aiohttp import web
 from pydantic import TypeAdapter
 
+from simrun.base.about import VERSION
 from simrun.service.api.problems import CONTENT_TYPE, ProblemDocument
 from simrun.service.api.routing import JSON, OPERATIONS, NoQuery, Operation, Operations
 
@@ -64,7 +64,7 @@ def describe(found: Iterable[Operation]) -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {
             "title": "simrun",
-            "version": version("simrun"),
+            "version": VERSION,
             "description": "Runs simulation campaigns. Errors are problem documents (RFC 9457).",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
-from importlib.metadata import version
 
 from aiohttp import web
 from pydantic import BaseModel
 
+from simrun.base.about import VERSION
 from simrun.service.api.access import SESSION
 from simrun.service.api.routing import Operations, answer
 
@@ -36,9 +36,7 @@ class Health(BaseModel):
 async def server(request: web.Request) -> web.StreamResponse:
     """Say which simrun this is: so that who found the address in the lock of a store knows that it is that store's."""
     store = str(request.app[SESSION].store.layout.root)
-    return answer(
-        Server(simrun=version("simrun"), store=store, host=socket.gethostname(), pid=os.getpid())
-    )
+    return answer(Server(simrun=VERSION, store=store, host=socket.gethostname(), pid=os.getpid()))
 
 
 @operations.get("/healthz", scope=None, answer=Health)
