@@ -404,6 +404,29 @@ def test_the_run_is_mounted_by_its_own_directory_and_the_snapshots_read_only() -
     assert mount(whole, "store")["subPath"] == "runs/r1"
 
 
+def test_where_it_is_wanted_a_pod_sees_only_the_snapshots_that_its_task_names() -> None:
+    reading = {**BARE, "inputs": ["a", "b", "c"]}
+    inputs = {"a": "snapshot:mesh/x", "b": "snapshot:mesh", "c": "snapshot:era5.v2/1990"}
+    found = manifest(
+        {"t": reading, "u": BARE},
+        {"t": {"type": "t", "inputs": inputs}, "u": {"type": "u"}},
+        config={"snapshots_mounted": "named"},
+    )
+    seen = [
+        item for item in container(found, "t")["volumeMounts"] if "snapshots" in item["mountPath"]
+    ]
+    assert seen == [
+        {
+            "name": "store",
+            "mountPath": f"/simrun/snapshots/{name}",
+            "readOnly": True,
+            "subPath": f"snapshots/{name}",
+        }
+        for name in ("mesh", "era5.v2")
+    ]
+    assert not any("snapshots" in str(item) for item in container(found, "u")["volumeMounts"])
+
+
 @pytest.mark.parametrize("config", [{}, {"store": {"nfs": {"server": "a", "path": "/"}}}])
 def test_snapshots_in_the_volume_of_the_store_need_no_second_volume(
     config: dict[str, Any],

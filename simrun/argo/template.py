@@ -152,23 +152,32 @@ def _mounts(pod: Pod, record: RunRecord, config: ClusterConfig) -> list[Manifest
     the service account's token, the simulation doesn't: an empty directory in its place keeps it out.
     """
     runs = f"{config.store_path.strip('/')}/runs/{record.id}".lstrip("/")
-    snapshots: Manifest = {
-        "name": "store" if one_volume(config) else "snapshots",
-        "mountPath": config.snapshots_mount,
-        "readOnly": True,
-    }
-    if below := config.snapshots_path.strip("/"):
-        snapshots["subPath"] = below
     path = _scratch_path(pod)
     scratch: Manifest = {"name": "scratch", "mountPath": f"{config.scratch_mount}/{path}"}
     if not set(_PRIVATE_VOLUMES) & set(config.scratch):
         scratch["subPath"] = path
     return [
         {"name": "store", "mountPath": config.run_mount, "subPath": runs},
-        snapshots,
+        *_snapshots(pod, record, config),
         scratch,
         {"name": "no-token", "mountPath": _TOKEN_MOUNT, "readOnly": True},
     ]
+
+
+def _snapshots(pod: Pod, record: RunRecord, config: ClusterConfig) -> list[Manifest]:
+    """Give the mounts of the snapshots: their directory as a whole, or each that an input of the task names."""
+    top, below = config.snapshots_mount, config.snapshots_path.strip("/")
+    places = [(top, below)]
+    if config.snapshots_mounted == "named":
+        sources = record.workflow.tasks[pod.task].sources.values() if record.workflow else ()
+        names = dict.fromkeys(source.name for source in sources if source.kind == "snapshot")
+        places = [(f"{top}/{name}", f"{below}/{name}".lstrip("/")) for name in names]
+    volume = "store" if one_volume(config) else "snapshots"
+    mounts: list[Manifest] = []
+    for place, path in places:
+        mount: Manifest = {"name": volume, "mountPath": place, "readOnly": True}
+        mounts.append({**mount, "subPath": path} if path else mount)
+    return mounts
 
 
 def _scratch_source(pod: Pod, config: ClusterConfig) -> Manifest:

@@ -58,6 +58,8 @@ class ClusterConfig(Model):
     }
     snapshots_path: str = "snapshots"
     """Path of the snapshots inside their volume."""
+    snapshots_mounted: Literal["all", "named"] = "all"
+    """named: a pod sees only the snapshots that inputs of its task name, and so none of other groups."""
     scratch: dict[str, Any] = {"emptyDir": {}}
     run_mount: str = "/simrun/run"
     snapshots_mount: str = "/simrun/snapshots"
