@@ -31,6 +31,7 @@ def position_of(cursor: str, wanted: object, *kinds: type) -> list[Any]:
         digest, *position = value
         if len(position) != len(kinds) or not all(map(isinstance, position, kinds)):
             raise ValueError("another form")
+        json.dumps(position, allow_nan=False, ensure_ascii=False).encode()  # all of it can be told
     except (ValueError, TypeError, binascii.Error, RecursionError):
         raise BadQuery.one(
             _FIELD,

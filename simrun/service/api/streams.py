@@ -3,23 +3,40 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from aiohttp import web
 
+from simrun.base.errors import Exhausted
+
+MOST = 5000
+"""Answers at once, however many files may be open."""
+COME_BACK_S = 5.0
+
 
 class Streams:
     """The answers that are being written bit by bit now."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int | None = None) -> None:
+        """Take no more than `most`: half of what this process may have open, where it is absent, since records need files too."""
+        self.most = _most() if most is None else most
         self._tasks: set[asyncio.Task[object]] = set()
 
     @asynccontextmanager
     async def open(
         self, request: web.Request, headers: Mapping[str, str], *, status: int = 200
     ) -> AsyncIterator[web.StreamResponse]:
-        """Begin an answer, which goes on until the process stops; one that fails is cut, never ended as if whole."""
+        """Begin an answer, which goes on until the process stops; one that fails is cut, never ended as if whole.
+
+        Raises Exhausted where there are too many.
+        """
+        if len(self._tasks) >= self.most:
+            raise Exhausted(
+                f"{self.most} answers are being sent already; come back, or ask for less at once",
+                retry_after_s=COME_BACK_S,
+            )
         task = asyncio.current_task()
         response = web.StreamResponse(status=status, headers=headers)
         await response.prepare(request)
@@ -39,6 +56,11 @@ class Streams:
         """End all: whoever reads one connects again, to the next process."""
         for task in list(self._tasks):
             task.cancel()
+
+
+def _most() -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST if soft == resource.RLIM_INFINITY else min(MOST, max(1, soft // 2))
 
 
 STREAMS = web.AppKey("streams", Streams)

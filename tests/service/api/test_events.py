@@ -14,6 +14,7 @@ import pytest
 
 from simrun.model.record import RunState
 from simrun.service.api import events as api_events
+from simrun.service.api.streams import STREAMS
 from tests.service.api.guarded import guarded
 from tests.service.api.serving import Served
 from tests.service.api.test_api import ONE
@@ -266,6 +267,20 @@ async def test_a_group_is_told_of_its_own_runs_alone(tmp_path: Path) -> None:
         assert await seen("admin") == (everything, everything)
         hidden = await served.ask("GET", f"{ALL}?group=bio", who="astro")
         assert (hidden.status, "b1" in hidden.text) == (200, False)
+
+
+async def test_more_streams_than_the_process_has_room_for_are_asked_to_come_back(
+    tmp_path: Path,
+) -> None:
+    async with guarded(tmp_path, {"admin": {"scope": "admin"}}) as served, asyncio.timeout(20):
+        served.app[STREAMS].most = 1
+        headers = {"Authorization": f"Bearer {served.tokens['admin']}"}
+        async with stream(served.http, served.url + ALL, **headers) as reader:
+            await reader.next()
+
+            refused = await served.ask("GET", ALL, who="admin")
+
+        assert (refused.status, refused.headers["Retry-After"]) == (429, "5")
 
 
 async def test_all_events_come_through_the_client_and_after_a_cut_go_on(served: Served) -> None:
