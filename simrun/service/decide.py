@@ -54,6 +54,9 @@ def _decide_live(view: View, status: BackendStatus, now: float) -> Decision:
     for task, old in record.tasks.items():
         if old is TaskState.DONE:  # of an earlier round, or seen before: done never goes back
             tasks[task] = old
+    if status.phase.ended:  # what the backend has forgotten of it, the store still knows
+        merged = [task for task in view.markers if not tasks[task].final]
+        tasks |= dict.fromkeys(merged, TaskState.DONE)
     base = record.changed(
         oom_kills=kills,
         evictions=evictions,

@@ -141,11 +141,14 @@ def _worth_a_look(
 
 
 def _may_have_merged(task: str, status: BackendStatus | Gone | None) -> bool:
-    """The marker is worth a look once the coordinator has succeeded, or when nobody can say whether it has."""
+    """The marker is worth a look once the coordinator has succeeded, or when nobody can say whether it has.
+
+    Of a workflow that has ended the backend may know only what its pods left, and those may be gone.
+    """
     if not isinstance(status, BackendStatus):
         return True
     node = status.nodes.get(worker_name(task, 0))
-    return node is not None and node.phase.ended
+    return status.phase.ended if node is None else node.phase.ended
 
 
 def _has_reports(task: str, submission: Submission, record: RunRecord) -> bool:

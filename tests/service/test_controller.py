@@ -635,3 +635,20 @@ async def test_an_end_is_kept_before_the_record_says_so_and_that_an_attempt_runs
     world.backend.succeed(name, "only")
     await world.look()
     assert kept[1] == ["completed"]
+
+
+async def test_what_a_backend_forgot_of_a_workflow_that_ended_the_store_still_knows(
+    world: World,
+) -> None:
+    name = await world.start()
+    world.backend.attempt(name, "sweep-w0", running(0))
+    await world.look()
+    world.merge("sweep")
+    world.backend.workflows[name].nodes.clear()  # its nodes can't be read, and its pods are gone
+    world.backend.end(name, Phase.FAILED, "told from its pods")
+
+    record = await world.look()
+
+    assert record.state is RunState.FAILED
+    assert record.tasks == {"sweep": TaskState.DONE, "plot": TaskState.SKIPPED}
+    assert "plot" in (record.message or "")
