@@ -36,25 +36,35 @@ LOOK_S = 0.3
 @click.option(
     "--tail", "lines", type=click.IntRange(min=0), metavar="LINES", help="Only the last lines."
 )
-def command(*, target: str, server: str | None, store: str | None, **others: object) -> None:
+def command(*, target: str, server: str | None, store: str | None, **others: object) -> int:
     """Print what the workers of a task wrote to stdout and stderr.
 
     RUN is an id, the beginning of one, @latest or @latest:NAME. WORKER is a name such as sweep-w2, or w2 alone; without it all workers of the task
     are printed, each under a line with its name. The bytes are those the simulation wrote. They are read from the store, by a server
-    where one is named.
+    where one is named. Ctrl-C leaves the run alone.
     """
     task, _, worker = target.partition("/")
     wanted = _Wanted(task=task, worker=worker or None, **others)  # type: ignore[arg-type]  # click has checked them
     found = where(server, store)
-    if found.server is not None:
-        from simrun.cli import remote
+    runs: list[str] = []  # the run, once it is found
+    try:
+        if found.server is not None:
+            from simrun.cli import remote
 
-        async def printed(session: RemoteSession) -> None:
-            await _of_server(session, wanted)
+            async def printed(session: RemoteSession) -> None:
+                await _of_server(session, wanted, runs)
 
-        remote.call(remote.opener(server, store), printed)
-    else:
-        _of_store(found.store, wanted)
+            remote.call(remote.opener(server, store), printed)
+        else:
+            _of_store(found.store, wanted, runs)
+    except KeyboardInterrupt:
+        if wanted.follow and runs:
+            click.echo(
+                f"left the log of run {runs[0]}, which goes on; `simrun cancel {runs[0]}{found.named}` ends it",
+                err=True,
+            )
+        return 130
+    return 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,12 +84,13 @@ class _Wanted:
             raise click.UsageError(f"--attempt takes a number or all, not {text!r}")
 
 
-def _of_store(root: Path, wanted: _Wanted) -> None:
+def _of_store(root: Path, wanted: _Wanted, runs: list[str]) -> None:
     from simrun.cli.records import find_run, find_task, store_at
     from simrun.store.logs import LogReader, check_logs, logs_of
 
     store = store_at(root)
     record = find_run(store, wanted.run)
+    runs.append(record.id)
     task = find_task(record, wanted.task)
     reader = LogReader(
         store,
@@ -165,11 +176,12 @@ def _follow(
         record = runs.read(record.id)
 
 
-async def _of_server(session: RemoteSession, wanted: _Wanted) -> None:
+async def _of_server(session: RemoteSession, wanted: _Wanted, runs: list[str]) -> None:
     from simrun.base.errors import NotFound
     from simrun.cli import remote
 
     record = await remote.find_run(session.client, wanted.run)
+    runs.append(record.id)
     pieces = session.client.logs(
         record.id,
         wanted.task,

@@ -147,8 +147,7 @@ class Transport:
                 yield "end", last, {}  # what was received last was the end
                 return
             kind, data, ident = "message", "", last
-            async for raw in answer.content:
-                line = raw.decode().rstrip("\r\n")
+            async for line in _lines(answer.content):
                 if line.startswith("event: "):
                     kind = line.removeprefix("event: ")
                 elif line.startswith("id: "):
@@ -158,6 +157,17 @@ class Transport:
                 elif not line and data:
                     yield kind, ident, json.loads(data)
                     kind, data = "message", ""
+
+
+async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[str]:
+    """Yield the lines of a stream. Not by iterating over it, which bears none of more than 128 KiB: a run of many tasks is longer."""
+    held: list[bytes] = []
+    async for chunk in content.iter_any():
+        first, *rest = chunk.split(b"\n")
+        held.append(first)
+        for piece in rest:
+            yield b"".join(held).decode().rstrip("\r")
+            held = [piece]
 
 
 _HOPELESS = (aiohttp.InvalidURL, aiohttp.ClientSSLError)

@@ -6,12 +6,14 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from click.testing import Result
 
 from simrun.base.clock import SystemClock
+from simrun.cli import holder
 from simrun.model.record import RunState, TaskState
 from simrun.model.report import MemoryUse, Observation
 from simrun.service.auth import Tokens
@@ -113,6 +115,21 @@ def test_report_types_why_and_logs_are_told(url: str) -> None:
     )
     assert "run 01aaa2 is failed: no luck" in simrun("why", "01aaa2", "--server", url).stdout
     assert simrun("logs", "01aaa1", "sweep", "--server", url).stdout == "a line\n"
+
+
+def test_the_end_of_a_run_on_another_machine_is_told_with_what_it_used(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(holder, "socket", SimpleNamespace(gethostname=lambda: "elsewhere"))
+
+    waited = simrun("wait", "01aaa2", "--server", url)
+    data_of_it = json.loads(simrun("wait", "01aaa1", "--server", url, "-o", "json").stdout)
+
+    assert waited.exit_code == 1
+    assert "250 MiB of 256 MiB" in waited.stdout
+    assert f"simrun get 01aaa2 DIR --server {url} downloads" in waited.stdout
+    assert waited.stderr == "error: run 01aaa2 failed: no luck\n"
+    assert data_of_it["usage"][0]["cpu_s"] == 15.0
 
 
 def test_get_downloads(url: str, tmp_path: Path) -> None:

@@ -107,6 +107,15 @@ def test_logs_are_followed_while_they_grow_from_the_store_and_from_the_server(
     ):
         near.prints("started")
         far.prints("started")
+        for where in (["--store", served.store], ["--server", served.url]):
+            with Started("logs", "logged", "held", "-f", *where) as left:
+                left.prints("started")
+                code, _, stderr = left.ends(signal.SIGINT)
+            assert code == 130
+            assert (
+                f"left the log of run logged, which goes on; `simrun cancel logged {where[0]}"
+                in stderr
+            )
         served.let_go("logged", 3)
         assert near.ends() == (0, "over\n", "")
         assert far.ends() == (0, "over\n", "")

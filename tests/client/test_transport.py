@@ -168,6 +168,25 @@ async def test_a_proxy_that_answers_for_it_is_no_simrun() -> None:
             await client.runs()
 
 
+async def test_an_event_of_megabytes_is_read_whole_however_it_is_cut_up() -> None:
+    row = {"id": "mine", "labels": {"text": "x\u00e9" * 1_000_000}}
+
+    async def stream(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        data = json.dumps(row, ensure_ascii=False)
+        event = f"retry: 1000\n\n: ping\n\nevent: run\r\nid: a.1\ndata: {data}\n\n".encode()
+        for start in range(0, len(event), 99_991):
+            await response.write(event[start : start + 99_991])
+        return response
+
+    app = answering("GET", "/api/v1/events", stream)
+    async with listening(app) as url, AsyncClient(url) as client:
+        async for kind, data in client.all_events():
+            assert (kind, data) == ("run", row)
+            break
+
+
 @pytest.mark.parametrize(
     ("given", "variable", "sent"),
     [
