@@ -111,12 +111,13 @@ def create(
         loaded, group=group, name=None, run_id=None, place=where(server, store)
     )
     made_schedule = _schedule(schedule)
-    attachments = attachments_of(submission, base_of(file))
+    base = base_of(file)
+    attachments = attachments_of(submission, base)
 
     async def asked(session: RemoteSession) -> tuple[LaunchPlan, Active | None]:
         made = await session.client.create_plan(
             name,
-            submission,
+            await session.client.with_local_data(submission, base),
             attachments,
             version=version,
             description=description,

@@ -325,7 +325,12 @@ def _is_left(place: Path, before: float) -> bool:
 
 
 def _remove(place: Path) -> None:
+    """Remove what has no name any more; what is another user's is left to that one's next sweep."""
     for _ in range(5):
-        with suppress(FileNotFoundError):  # a sweeper was quicker, somewhere in it
+        try:
             trees.remove(place)
-            return
+        except FileNotFoundError:
+            continue  # a sweeper was quicker, somewhere in it
+        except PermissionError as error:
+            log.warning("%s was not removed: %s; its owner may", place, error.strerror)
+        return
