@@ -183,6 +183,23 @@ class Watching(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who somebody is where the pods run."""
+
+    user: str
+    groups: frozenset[str]
+
+
+@runtime_checkable
+class Reviewing(Protocol):
+    """A backend that knows people: their tokens for simrun are told from others'."""
+
+    async def review(self, token: str) -> Identity | None:
+        """Say whose token it is, None for one that is not good here. Raises BackendUnavailable, BackendError."""
+        ...
+
+
 @runtime_checkable
 class Followed(Protocol):
     """A backend that follows something elsewhere, and may lose sight of it."""

@@ -44,12 +44,16 @@ def _utc(value: datetime) -> datetime:
 
 
 class TokenEntry(Model):
-    """What the server keeps of a token: all but the token itself."""
+    """Whom the server lets in: by a token, of which it keeps all but the token itself, or by who they are on the cluster."""
 
     name: str
     """Whose it is, or what for; stands in logs."""
-    sha256: str
+    sha256: str | None = None
     """Hash of the token in hexadecimal. Tokens are random, so nothing slower is needed."""
+    kubernetes_user: str | None = None
+    """In place of `sha256`: a user of the cluster, such as system:serviceaccount:NAMESPACE:NAME, by any token of theirs for simrun."""
+    kubernetes_group: str | None = None
+    """In place of `sha256`: everybody of a group of the cluster."""
     scope: Scope
     groups: frozenset[str] = frozenset()
     """Whose things it may see and use; `*` for everybody's. Of no use in scope admin, which is for all groups."""
@@ -66,7 +70,7 @@ class TokenEntry(Model):
     @field_validator("sha256", mode="before")
     @classmethod
     def _sha256(cls, value: object) -> object:
-        if isinstance(value, str) and _SHA256.fullmatch(value):
+        if value is None or (isinstance(value, str) and _SHA256.fullmatch(value)):
             return value
         # What stands there may be the token itself, which no error may show
         text = "must be the 64 hexadecimal digits that `simrun token create` printed"
@@ -91,6 +95,13 @@ class TokenEntry(Model):
             )
         return self
 
+    @model_validator(mode="after")
+    def _one_way_in(self) -> Self:
+        ways = (self.sha256, self.kubernetes_user, self.kubernetes_group)
+        if sum(way is not None for way in ways) != 1:
+            raise ValueError("must have one of sha256, kubernetes_user and kubernetes_group")
+        return self
+
     @property
     def of_all(self) -> bool:
         """Whether it is for the things of every group."""
@@ -105,11 +116,11 @@ class TokenFile(RootModel[list[TokenEntry]]):
     @model_validator(mode="after")
     def _each_once(self) -> Self:
         faults: list[Fault] = []
-        for field in ("name", "sha256"):
+        for field in ("name", "sha256", "kubernetes_user", "kubernetes_group"):
             seen: set[str] = set()
             for number, entry in enumerate(self.root):
                 value = getattr(entry, field)
-                if value in seen:
+                if value is not None and value in seen:
                     faults.append(Fault((number, field), "is there twice", value))
                 seen.add(value)
         if faults:

@@ -120,14 +120,18 @@ class Tokens:
         """Give whose token it is. Raises Unauthorized."""
         digest, found = token_hash(token), None
         for entry in self._entries:  # all of them, so that time tells nothing
-            if hmac.compare_digest(digest, entry.sha256):
+            if entry.sha256 is not None and hmac.compare_digest(digest, entry.sha256):
                 found = entry
         if found is None:
             raise Unauthorized("the token is not known here; it may have been withdrawn")
-        if found.expires is not None and found.expires.timestamp() <= self._clock.wall():
+        if found.expires is not None and self.is_over(found):
             at = found.expires.astimezone(UTC)
             raise Unauthorized(f"the token {found.name!r} was good until {_text(at)}")
         return Principal(found.name, found.scope, None if found.of_all else found.groups)
+
+    def is_over(self, entry: TokenEntry) -> bool:
+        """Whether an entry has ended to be good."""
+        return entry.expires is not None and entry.expires.timestamp() <= self._clock.wall()
 
     def _look(self) -> tuple[int, ...] | None:
         try:

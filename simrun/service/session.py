@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from simrun.aio.threads import Pool
-from simrun.backends.base import Backend, BackendStatus, Followed, QueueState, Watching
+from simrun.backends.base import (
+    Backend,
+    BackendStatus,
+    Followed,
+    Identity,
+    QueueState,
+    Reviewing,
+    Watching,
+)
 from simrun.base import ids
 from simrun.base.clock import Clock, SystemClock
 from simrun.base.errors import BackendUnavailable, Conflict, Locked
@@ -287,6 +295,12 @@ class Session:
         if statistics.saturated:
             reasons.append(f"all {statistics.threads} file threads are busy: the store may hang")
         return reasons + self.trouble() + self.schedules.trouble()
+
+    @property
+    def review(self) -> Callable[[str], Awaitable[Identity | None]] | None:
+        """Asks the backend whose token it is; None for a backend that knows nobody."""
+        backend = self._backend
+        return backend.review if isinstance(backend, Reviewing) else None
 
     def statistics(self) -> SessionStatistics:
         """Give how everything does."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import AsyncIterator, Iterator
@@ -14,6 +15,7 @@ from aiohttp import web
 
 from simrun.backends.kubernetes.access import Access
 from simrun.backends.kubernetes.backend import KubernetesBackend
+from simrun.backends.kubernetes.errors import UnknownResource
 from simrun.backends.kubernetes.lease import LeaseElector, LeaseTiming, lease_name
 from simrun.backends.kubernetes.session import KubeSession
 from simrun.model.cluster import ClusterConfig
@@ -335,6 +337,8 @@ async def do_everything(server: FakeApi, config: ClusterConfig) -> None:
             server.logs[one["metadata"]["name"]] = b"text\n"
             await backend.status(name)
             await backend.queues()
+            with contextlib.suppress(UnknownResource):  # asked all the same, which is what counts
+                await backend.review("a token of the cluster")
             assert b"".join([chunk async for chunk in backend.logs(name, "sim-w0", 0)])
             node = await backend.reserve("r1")
             await backend.release(node, "r1")
@@ -348,7 +352,9 @@ async def test_the_service_may_do_what_it_does_and_nothing_else(
     server: FakeApi, values: Path | None
 ) -> None:
     """With its lease, the queue, the claims and so on by their names."""
-    manifests = documents(template(values, "--set", "rbac.reserveNodes=true"))
+    manifests = documents(
+        template(values, "--set", "rbac.reserveNodes=true,rbac.tokenReviews=true")
+    )
     config = config_of(manifests)
 
     await do_everything(server, config)

@@ -14,11 +14,12 @@ from types import TracebackType
 from typing import Self
 
 from simrun.argo import to_argo
-from simrun.backends.base import Backend, BackendStatus, QueueState
+from simrun.backends.base import Backend, BackendStatus, Identity, QueueState
 from simrun.backends.kubernetes import errors
 from simrun.backends.kubernetes.backoff import Timing
 from simrun.backends.kubernetes.errors import JsonObject
 from simrun.backends.kubernetes.facts import MAIN, PodFact
+from simrun.backends.kubernetes.identity import review
 from simrun.backends.kubernetes.listing import list_all
 from simrun.backends.kubernetes.podlogs import program_output
 from simrun.backends.kubernetes.preflight import Preflight
@@ -194,6 +195,10 @@ class KubernetesBackend:
     async def synced(self) -> None:
         """Wait until everything that exists was seen once."""
         await self._watches.synced()
+
+    async def review(self, token: str) -> Identity | None:
+        """Say whose token it is; None for one that is not good, or was not made for simrun."""
+        return await review(self._kube, token)
 
     def statistics(self) -> dict[str, ReflectorStatistics]:
         """Give what the watches have done, and how fresh their tables are, by resource."""

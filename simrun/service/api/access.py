@@ -12,10 +12,12 @@ from simrun.model.record import RunRecord
 from simrun.service.api.routing import EVENT_STREAM, Handler, Operation, operation_of
 from simrun.service.api.uploads import BODY_MOST
 from simrun.service.auth import ANYBODY, Principal, Tickets, Tokens
+from simrun.service.review import Authenticator
 from simrun.service.session import Session
 
 __all__ = [
     "ANYBODY",
+    "AUTHENTICATOR",
     "PRINCIPAL",
     "SESSION",
     "TICKETS",
@@ -31,6 +33,7 @@ __all__ = [
 SESSION = web.AppKey("session", Session)
 TOKENS = web.AppKey("tokens", Tokens)
 """Missing where everybody may do everything, which is on loopback only."""
+AUTHENTICATOR = web.AppKey("authenticator", Authenticator)
 TICKETS = web.AppKey("tickets", Tickets)
 PRINCIPAL = web.RequestKey("principal", Principal)
 TICKET = "ticket"
@@ -55,7 +58,7 @@ async def authenticate(request: web.Request, handler: Handler) -> web.StreamResp
     if by_ticket:
         principal: Principal | None = request.app[TICKETS].redeem(request.query[TICKET])
     else:
-        principal = _bearer(request, wanted)
+        principal = await _bearer(request, wanted)
     if principal is None:
         return await handler(request)
     request[PRINCIPAL] = principal
@@ -90,10 +93,10 @@ async def limited(request: web.Request, handler: Handler) -> web.StreamResponse:
     return await handler(request)
 
 
-def _bearer(request: web.Request, wanted: Scope | None) -> Principal | None:
+async def _bearer(request: web.Request, wanted: Scope | None) -> Principal | None:
     """Give whose token came in the header; None where no token is needed. Raises Unauthorized."""
-    tokens = request.app.get(TOKENS)
-    if tokens is None or wanted is None:
+    known = request.app.get(AUTHENTICATOR)
+    if known is None or wanted is None:
         return None
     found = request.headers.getall(hdrs.AUTHORIZATION, [])
     if not found:
@@ -103,7 +106,7 @@ def _bearer(request: web.Request, wanted: Scope | None) -> Principal | None:
     scheme, _, token = found[0].partition(" ")
     if len(found) > 1 or scheme.lower() != "bearer" or not 0 < len(token) <= _TOKEN_MAX:
         raise Unauthorized("the header must be `Authorization: Bearer TOKEN`, once")
-    return tokens.principal(token.strip())
+    return await known.principal(token.strip())
 
 
 def _is_stream(operation: Operation | None) -> bool:

@@ -26,7 +26,7 @@ from simrun.service.api import (
     tickets,
     why,
 )
-from simrun.service.api.access import SESSION, TICKETS, TOKENS, authenticate, limited
+from simrun.service.api.access import AUTHENTICATOR, SESSION, TICKETS, TOKENS, authenticate, limited
 from simrun.service.api.observing import HTTP, number, observe
 from simrun.service.api.origin import LOOPBACK_ONLY, same_origin
 from simrun.service.api.problems import problems
@@ -34,6 +34,7 @@ from simrun.service.api.routing import EVENT_STREAM, OPERATIONS, add_operations
 from simrun.service.api.streams import STREAMS, Streams
 from simrun.service.auth import Tickets, Tokens
 from simrun.service.httptally import HttpTally
+from simrun.service.review import Authenticator
 from simrun.service.session import Session
 
 BODY_MAX = 64 * 2**20
@@ -83,6 +84,7 @@ def make_app(
     app[SESSION] = session
     if tokens is not None:
         app[TOKENS] = tokens
+        app[AUTHENTICATOR] = Authenticator(tokens, session.review)
     app[TICKETS] = Tickets()
     # A page that points its own name at this machine has no token
     app[LOOPBACK_ONLY] = loopback_only and tokens is None
