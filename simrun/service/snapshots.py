@@ -108,11 +108,15 @@ def _problem(
             )
         digests[name] = digest
     top = snapshots.path(name)
-    if use.path and not use.optional and not os.path.lexists(top / use.path):
+    if use.path and not use.optional and not _is_there(top, use.path):
         above = (top / use.path).parent
         near = Nearest(sorted(files.listing(above))).remedy(Path(use.path).name)
         return f"there is no {use.path!r} in snapshot {name!r}", near or "name a file that is"
     return "", ""
+
+
+def _is_there(top: Path, path: str) -> bool:
+    return os.path.lexists(top / path) or files.listed(top, *Path(path).parts)
 
 
 def check_again(store: RunStore, run_id: str) -> None:

@@ -201,6 +201,8 @@ class SnapshotStore:
             raise NotFound(f"no snapshot {name!r}; {remedy}")
         path = self._own(name) / HEADER
         header = codec.read(Snapshot, path)
+        if header is None and files.listed(self._top, name, OWN_DIRECTORY, HEADER):
+            header = codec.read(Snapshot, path, listed=True)  # "no" came from a cache
         if header is None and self.by_hand(name):
             raise NotFound(
                 f"{name!r} was put into the store by hand, and is no snapshot that simrun made"
@@ -213,14 +215,11 @@ class SnapshotStore:
 
     def by_hand(self, name: str) -> bool:
         """Whether a directory of this name was put into the store by hand: it has no group, so everybody may read it."""
+        if name_problem(name) or name not in files.listing(self._top):
+            return False
         place = self._top / name
-        return (
-            name_problem(name) is None
-            and name in files.listing(self._top)
-            and os.path.isdir(place)
-            and not os.path.islink(place)
-            and OWN_DIRECTORY not in files.listing(place)
-        )
+        described = files.listed(self._top, name, OWN_DIRECTORY)
+        return not described and os.path.isdir(place) and not os.path.islink(place)
 
     def find(self, group: str, digest: str) -> Snapshot | None:
         """Give the snapshot of a group that has a content; None when there is none."""

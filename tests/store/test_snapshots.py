@@ -23,6 +23,7 @@ from simrun.store.snapshots import Making, SnapshotStore
 from simrun.store.sources import hashed, look_through
 from simrun.store.verification import verify
 from simrun.worker import files
+from tests.mounts import two_views
 
 
 @pytest.fixture
@@ -373,6 +374,25 @@ def test_the_digest_does_not_depend_on_where_and_when(tmp_path: Path) -> None:
     content = hashlib.sha256(b"x").hexdigest()
     line = '{"path":"\\u00e9\\n","size":1,"sha256":"' + content + '"}\n'
     assert digest_of(hashed(found)) == "sha256:" + hashlib.sha256(line.encode()).hexdigest()
+
+
+def test_what_another_host_made_is_seen_though_it_was_missing_a_moment_ago(data: Path) -> None:
+    with two_views() as (here, there):
+        RunStore(here).open()
+        mine, theirs = SnapshotStore(StoreLayout(here)), SnapshotStore(StoreLayout(there))
+        with pytest.raises(NotFound):
+            theirs.get("mesh")
+        assert not theirs.by_hand("hand")
+        assert not (there / "snapshots" / "mesh" / OWN_DIRECTORY / "snapshot.json").exists()
+        assert not (there / "snapshots" / "hand").exists()
+        made = make(mine, data, name="mesh")
+        (here / "snapshots" / "hand").mkdir()
+        assert theirs.get("mesh") == made
+        assert theirs.by_hand("hand")
+        assert verify(theirs, "mesh") == []
+        mine.delete("mesh", list)
+        with pytest.raises(NotFound):
+            theirs.get("mesh")
 
 
 def test_a_store_without_snapshots_has_none(tmp_path: Path) -> None:
