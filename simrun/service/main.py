@@ -119,8 +119,9 @@ async def serve(
                     limits=Limits(options.limits),
                 )
             )
-            lag = await stack.enter_async_context(LagProbe())
+            lag = LagProbe()
             app = make_app(session, loopback_only=is_loopback(host), tokens=tokens, lag=lag)
+            await stack.enter_async_context(lag)
             runner = web.AppRunner(app, access_log=None, shutdown_timeout=REQUESTS_END_WITHIN_S)
             await runner.setup()
             stack.push_async_callback(runner.cleanup)

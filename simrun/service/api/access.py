@@ -101,7 +101,7 @@ async def _bearer(request: web.Request, wanted: Scope | None) -> Principal | Non
     found = request.headers.getall(hdrs.AUTHORIZATION, [])
     if not found:
         raise Unauthorized(
-            "this server wants a token: send the header `Authorization: Bearer TOKEN`"
+            "this server wants a token: set SIMRUN_TOKEN, or send the header `Authorization: Bearer TOKEN`"
         )
     scheme, _, token = found[0].partition(" ")
     if len(found) > 1 or scheme.lower() != "bearer" or not 0 < len(token) <= _TOKEN_MAX:

@@ -11,7 +11,7 @@ import re
 import time
 from dataclasses import dataclass
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from simrun.base.logs import bound
 from simrun.service.api.access import PRINCIPAL
@@ -33,11 +33,15 @@ _QUIET = frozenset(["/healthz", "/readyz", "/metrics"])
 
 @dataclass(slots=True)
 class Seen:
-    """What is known of a request while it is answered. began_s: seconds until the head of a streamed answer was sent."""
+    """What is known of a request while it is answered.
+
+    began_s: seconds until the head of a streamed answer was sent. made: path of what it made.
+    """
 
     ident: str
     since: float
     began_s: float | None = None
+    made: str = ""
 
 
 SEEN = web.RequestKey("seen", Seen)
@@ -57,7 +61,7 @@ async def observe(request: web.Request, handler: Handler) -> web.StreamResponse:
             http.streams[operation.path] += 1
         try:
             answer = await handler(request)
-            status = answer.status
+            status, seen.made = answer.status, answer.headers.get(hdrs.LOCATION, "")
             return answer
         except web.HTTPException as error:
             status = error.status
@@ -99,7 +103,7 @@ def _note(request: web.Request, operation: Operation | None, seen: Seen, status:
         fields = {
             "action": UNKNOWN_ROUTE if operation is None else operation.name,
             "method": request.method,
-            "path": request.rel_url.raw_path[:500],
+            "path": seen.made or request.rel_url.raw_path[:500],
             "status": status,
             "who": who.name,
             "scope": str(who.scope),

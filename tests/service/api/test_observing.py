@@ -102,6 +102,7 @@ async def test_who_changed_what_is_told_and_who_was_not_let(
         "anna",
     )
     assert (submitted["status"], submitted["scope"]) == (201, "run")
+    assert submitted["path"] == "/api/v1/runs/mine"
     assert (refused["message"], refused["action"], refused["who"]) == ("refused", "cancel", "rita")
     assert (refused["path"], refused["status"]) == ("/api/v1/runs/mine/cancel", 403)
     assert (unknown["status"], unknown["who"]) == (401, "")
