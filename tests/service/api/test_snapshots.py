@@ -92,20 +92,18 @@ async def test_the_same_content_again_is_the_same_snapshot(served: Served) -> No
     assert nothing["snapshots"] == []
 
 
-@pytest.mark.parametrize("name", ["Repr-Digest", "X-Simrun-Digest"])
 async def test_what_has_not_the_digest_that_was_said_is_refused_and_nothing_stays(
-    served: Served, name: str
+    served: Served, tmp_path: Path
 ) -> None:
-    wrong = {"Repr-Digest": repr_digest(b"other"), "X-Simrun-Digest": f"sha256:{'0' * 64}"}
-    headers = {**TAR, name: wrong[name]}
-    status, body, _ = await served.ask("POST", API, data=DATA, headers=headers)
-    assert status == 422
-    assert body["errors"][0]["remedy"] == "send it again"
-    assert os.listdir(served.root / "snapshots") == []
-    assert left(served.root) == []
-
-
-async def test_digests_that_are_right_are_taken(served: Served, tmp_path: Path) -> None:
+    for name, wrong in (
+        ("Repr-Digest", repr_digest(b"other")),
+        ("X-Simrun-Digest", f"sha256:{'0' * 64}"),
+    ):
+        status, body, _ = await served.ask("POST", API, data=DATA, headers={**TAR, name: wrong})
+        assert status == 422
+        assert body["errors"][0]["remedy"] == "send it again"
+        assert os.listdir(served.root / "snapshots") == []
+        assert left(served.root) == []
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "a").write_text("a")
     data = archive(("a", b"a"))
@@ -294,7 +292,9 @@ async def test_files_are_moved_into_the_run_and_pass_through_nowhere_else(
     assert left(served.root) == []
 
 
-async def test_files_that_have_no_place_are_refused(served: Served) -> None:
+async def test_files_that_have_no_place_and_bodies_that_are_none_are_refused(
+    served: Served,
+) -> None:
     for names in (
         *(("../x",), ("a/../../x",), ("code/a", "code/a"), ("code/a", "code/a/b")),
         *(("code/a/b", "code/a"), ("x" * 300,), ("",)),
@@ -304,17 +304,9 @@ async def test_files_that_have_no_place_are_refused(served: Served) -> None:
         status, found, _ = await served.ask("POST", "/api/v1/runs", data=body)
         assert status == 422, names
         assert found["errors"][0]["field"] == "file"
-    assert served.session.store.run_ids() == []
-    assert left(served.root) == []
-
-
-async def test_a_part_that_is_no_submission_is_refused(served: Served) -> None:
     for text in ("{", "[]", "1", "[" * 100_000):
         status, body, _ = await served.ask("POST", "/api/v1/runs", data=form(text, []))
         assert (status, body["errors"][0]["field"]) == (422, "submission")
-
-
-async def test_a_body_that_is_no_form_is_refused(served: Served) -> None:
     headers = {"Content-Type": "multipart/form-data; boundary=x"}
     for data in (b"garbage", b"--x\r\nnothing", b""):
         status, _, _ = await served.ask("POST", "/api/v1/runs", data=data, headers=headers)
@@ -323,6 +315,7 @@ async def test_a_body_that_is_no_form_is_refused(served: Served) -> None:
         "POST", "/api/v1/runs", data=b"x", headers={"Content-Type": "multipart/form-data"}
     )
     assert status in (400, 422)
+    assert served.session.store.run_ids() == []
     assert left(served.root) == []
 
 
