@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 
 from aiohttp import web
 
@@ -99,7 +98,7 @@ def make_app(
     app[HTTP] = HttpTally([(one.method, one.path) for one in found], streams)
     if lag is not None:
         app[metrics.LAG] = lag
-    app[openapi.DESCRIPTION] = json.dumps(openapi.describe(app[OPERATIONS].values()))
+    app[openapi.DESCRIPTION] = openapi.Description(app[OPERATIONS].values())
     return app
 
 

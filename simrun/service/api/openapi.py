@@ -14,6 +14,7 @@ from aiohttp import web
 from pydantic import TypeAdapter
 
 from simrun.base.about import VERSION
+from simrun.service.api.access import SESSION
 from simrun.service.api.problems import CONTENT_TYPE, ProblemDocument
 from simrun.service.api.routing import JSON, OPERATIONS, NoQuery, Operation, Operations
 
@@ -36,7 +37,7 @@ _PATHS = {
 @operations.get("/openapi.json", scope=None, content_type=JSON)
 async def openapi(request: web.Request) -> web.StreamResponse:
     """Give this description of the API."""
-    text = request.app[DESCRIPTION]
+    text = await request.app[SESSION].in_index(request.app[DESCRIPTION].text)
     return web.Response(text=text, content_type=JSON, headers={"Cache-Control": "max-age=300"})
 
 
@@ -50,7 +51,21 @@ async def docs(request: web.Request) -> web.StreamResponse:
     )
 
 
-DESCRIPTION = web.AppKey("description", str)
+class Description:
+    """The description of operations as text, made when it is asked for the first time: it takes its time."""
+
+    def __init__(self, found: Iterable[Operation]) -> None:
+        self._found = list(found)
+        self._text = ""
+
+    def text(self) -> str:
+        """Give it; takes a quarter of a second the first time."""
+        if not self._text:
+            self._text = json.dumps(describe(self._found))
+        return self._text
+
+
+DESCRIPTION = web.AppKey("description", Description)
 
 
 def describe(found: Iterable[Operation]) -> dict[str, Any]:
