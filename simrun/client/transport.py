@@ -29,7 +29,8 @@ RETRY_AFTER_MAX_S = 60.0
 TOKEN_VARIABLE = "SIMRUN_TOKEN"
 SERVER_VARIABLE = "SIMRUN_SERVER"
 
-_BUSY = (429, 503)
+_BUSY = (429, 502, 503, 504)
+_PROBLEM = "application/problem+json"
 
 
 def api(*parts: str) -> str:
@@ -109,7 +110,7 @@ class Transport:
                     data=data() if data else None,
                     timeout=timeout,
                 ) as answer:
-                    wait_s = _asked_to_wait(answer, repeatable) if again is not None else None
+                    wait_s = _asked_to_wait(answer, repeatable, again)
                     if wait_s is None:
                         await check(answer)
                         return await answer.json() if answer.status != 204 else None
@@ -179,12 +180,18 @@ def _pauses(tries: int) -> list[float | None]:
     return [*(0.2 * 2**n for n in range(tries - 1)), None]
 
 
-def _asked_to_wait(answer: aiohttp.ClientResponse, repeatable: bool) -> float | None:
-    """Give the seconds after which to ask again; None where the answer is one.
+def _asked_to_wait(
+    answer: aiohttp.ClientResponse, repeatable: bool, pause_s: float | None
+) -> float | None:
+    """Give the seconds after which to ask again; None where the answer is one, or no try is left (`pause_s` is None).
 
-    429 says that nothing was done; after 503 something may have been.
+    429 says that nothing was done; after 503 something may have been. A gateway that answers for a server is one that is being started again.
     """
-    if answer.status not in _BUSY or (answer.status == 503 and not repeatable):
+    if pause_s is None or answer.status not in _BUSY:
         return None
+    if answer.status != 429 and not repeatable:
+        return None
+    if answer.status != 429 and answer.content_type != _PROBLEM:
+        return pause_s
     wait_s = retry_after_s(answer)
     return wait_s if wait_s is not None and wait_s <= RETRY_AFTER_MAX_S else None

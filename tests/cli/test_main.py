@@ -43,18 +43,20 @@ def test_help_imports_nothing_heavy() -> None:
     assert "validate" in done.stdout
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_help_of_a_command_imports_no_models(name: str) -> None:
+def test_help_of_a_command_imports_no_models() -> None:
+    """All in one process, so the first that is named is the one to look at."""
     code = (
         "import sys\n"
-        "from simrun.cli.main import cli\n"
-        f"cli([{name!r}, '--help'], standalone_mode=False)\n"
-        "print([m for m in ('pydantic', 'rich', 'aiohttp') if m in sys.modules], file=sys.stderr)\n"
+        "from simrun.cli.main import COMMANDS, cli\n"
+        "for name in COMMANDS:\n"
+        "    cli([name, '--help'], standalone_mode=False)\n"
+        "    if found := [m for m in ('pydantic', 'rich', 'aiohttp') if m in sys.modules]:\n"
+        "        print(name, found, file=sys.stderr)\n"
     )
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
-    assert done.stderr.strip() == "[]"
+    assert done.stderr.splitlines()[:1] == []
 
 
 @pytest.mark.parametrize("name", COMMANDS)

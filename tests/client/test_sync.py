@@ -63,6 +63,22 @@ def test_a_run_is_submitted_watched_and_listed(served: Served, portal: BlockingP
             client.run("other")
 
 
+def test_a_run_is_looked_at_in_detail(served: Served) -> None:
+    with Client(served.url) as client:
+        client.submit(ONE, run_id="mine")
+
+        assert [task.task for task in client.tasks("mine")] == ["only"]
+        assert {one.worker for one in client.attempts("mine", "only")} <= {"only"}
+        assert list(client.units("mine", "only")) == []
+        assert list(client.artifacts("mine")) == []
+        assert client.report("mine").tasks[0].task == "only"
+        assert client.progress("mine").run == client.why("mine").run == "mine"
+        assert client.observations("plain") == []
+        assert client.types() == []
+        assert [queue.name for queue in client.queues()] == ["scripted"]
+        assert client.ready() == []
+
+
 def test_a_stream_that_is_left_is_closed_and_the_client_goes_on(served: Served) -> None:
     with Client(served.url) as client:
         client.submit(ONE, run_id="mine")

@@ -159,13 +159,40 @@ async def test_nobody_there_is_tried_again_and_then_told() -> None:
             await client.run("mine")
 
 
-async def test_a_proxy_that_answers_for_it_is_no_simrun() -> None:
-    async def proxy(_request: web.Request) -> web.StreamResponse:
-        return web.Response(status=502, text="<html>Bad Gateway</html>")
+@pytest.mark.parametrize("status", [502, 503, 504])
+async def test_a_gateway_that_answers_for_a_server_is_asked_again_and_then_told(
+    status: int,
+) -> None:
+    asked = Asked()
 
-    async with listening(answering("GET", RUNS, proxy)) as url, AsyncClient(url) as client:
-        with pytest.raises(Unreachable, match="answered 502"):
+    async def gateway(request: web.Request) -> web.StreamResponse:
+        asked.seen.append(request)
+        return web.Response(status=status, text="<html>Gateway</html>", content_type="text/html")
+
+    app = answering("GET", f"{RUNS}/mine", gateway, asked.run)
+    async with listening(app) as url, AsyncClient(url, tries=2) as client:
+        assert (await client.run("mine")).id == "mine"
+    app = answering("GET", RUNS, gateway)
+    async with listening(app) as url, AsyncClient(url, tries=2) as client:
+        with pytest.raises(Unreachable, match=f"answered {status}"):
             await client.runs()
+
+    assert len(asked.seen) == 4
+
+
+async def test_a_call_that_may_not_be_made_twice_is_not_because_of_a_gateway() -> None:
+    asked: list[str] = []
+
+    async def gateway(request: web.Request) -> web.StreamResponse:
+        asked.append(request.path)
+        return web.Response(status=502, text="<html>Bad Gateway</html>", content_type="text/html")
+
+    app = answering("POST", f"{RUNS}/mine/retry", gateway)
+    async with listening(app) as url, AsyncClient(url) as client:
+        with pytest.raises(Unreachable, match="answered 502"):
+            await client.retry("mine")
+
+    assert len(asked) == 1
 
 
 async def test_an_event_of_megabytes_is_read_whole_however_it_is_cut_up() -> None:
