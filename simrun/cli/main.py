@@ -36,8 +36,6 @@ COMMANDS = {
     "doctor": "Look for what keeps runs from working, and for what they left.",
     "plan": "Make launch plans, activate and launch them.",
     "schedule": "Show and steer the schedules of launch plans.",
-    "plan": "Make launch plans, activate and launch them.",
-    "schedule": "Show and steer the schedules of launch plans.",
     "completion": "Print what makes a shell complete commands, runs, contexts.",
     "config": "Say which server or store is meant, and name contexts.",
     "snapshot": "Make, list, verify and delete snapshots: data sets for runs.",
