@@ -258,3 +258,33 @@ async def test_a_group_sees_its_own_plans_only(tmp_path: Path) -> None:
         made = await served.ask("GET", f"{PLANS}/nightly", who="ana")  # her only group is meant
         assert (made.status, made.body["versions"][0]["created_by"]) == (200, "ana")
         assert (await served.ask("POST", "/api/v1/schedules/pause", who="ana")).status == 403
+
+
+async def test_a_month_of_minutes_that_was_missed_stops_neither_the_api_nor_other_schedules(
+    served: Served,
+) -> None:
+    minutely = {"cron": "* * * * *", "catch_up_cap": 100_000}
+    await make(served, schedule=minutely)
+    await make(served, "other", schedule=minutely)
+    plans, scheduler = served.session.schedules.plans, served.session.schedules.scheduler
+    now = served.session.now()
+    plans.activate("lab", "nightly", "1", by="ana", now=now - 30 * 86400)
+    await scheduler.notify("lab.nightly")
+    path = f"{PLANS}/nightly/schedule?group=lab&last=1"
+    while True:
+        status, shown, _ = await served.ask("GET", path)
+        assert status == 200
+        if shown["counts"].get("created", 0) >= 30:
+            break
+    assert shown["backlog"] > 43_000
+    plans.activate("lab", "other", "1", by="ana", now=now - 90)
+    await scheduler.notify("lab.other")
+    while not (other := scheduler.state("lab.other")) or not other.history.counts["created"]:
+        await asyncio.sleep(0.01)  # it has its turn, though the first has far to go
+    lane = scheduler._lanes.by_key["lab.nightly"]
+    assert len(lane.windows) == 1  # a span, not a list
+    await served.ask("POST", f"{PLANS}/nightly/deactivate?group=lab")
+    made = lane.history.counts["created"]
+    await scheduler.drain()
+    assert lane.history.counts["created"] <= made + 1
+    assert (await served.ask("GET", "/api/v1/schedules"))[1]["backlog"] == 0
