@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import re
+import tarfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import pytest
 from simrun.model.access import Scope
 from simrun.service.api.app import GROUPS, withdraw
 from simrun.service.api.routing import EVENT_STREAM, Operation
-from tests.service.api.guarded import Guarded, guarded
+from tests.service.api.guarded import Guarded, guarded, one
 
 WHO = {
     "owner": {"scope": "run", "groups": ["orbits"]},
@@ -33,17 +35,36 @@ async def served(tmp_path: Path) -> AsyncIterator[Guarded]:
         yield made
 
 
-def path_of(operation: Operation, run: str) -> str:
-    """Fill in the path of an operation, with what exists as far as it can."""
-    known = {
-        "run": run,
-        "task": "only",
-        "worker": "only",
-        "unit": "0",
-        "name": MARK,
-        "type": "plain",
-    }
-    return re.sub(r"\{(\w+)[^}]*\}", lambda match: known.get(match[1], MARK), operation.path)
+def path_of(operation: Operation, what: str) -> str:
+    """Fill in the path of an operation: `what` for the name of the thing it is about."""
+    known = {"run": what, "snapshot": what, "plan": what, "version": "1", "attempt": "0"}
+    known |= {"task": "only", "worker": "only", "path": "only/text"}
+    return re.sub(r"\{(\w+)[^}]*\}", lambda match: known[match[1]], operation.path)
+
+
+async def make_everything(served: Guarded) -> None:
+    """Make one of each as the owner: a run, a snapshot, a launch plan with a schedule."""
+    run = await served.submit(MARK, "orbits", "owner", name=f"{MARK}-name", labels={"mark": MARK})
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        info = tarfile.TarInfo(f"{MARK}.txt")
+        info.size = len(MARK)
+        tar.addfile(info, io.BytesIO(MARK.encode()))
+    snapshot = await served.ask(
+        "POST",
+        f"/api/v1/snapshots?group=orbits&name={MARK}",
+        who="owner",
+        data=archive.getvalue(),
+        headers={"Content-Type": "application/x-tar"},
+    )
+    new = {"name": MARK, "schedule": {"cron": "0 0 1 1 *"}, "description": MARK}
+    body = {"plan": new, "submission": one("orbits")}
+    plan = await served.ask("POST", "/api/v1/launch-plans", who="owner", json=body)
+    active = await served.ask(
+        "POST", f"/api/v1/launch-plans/{MARK}/versions/1/activate", who="owner"
+    )
+    for made in (run, snapshot, plan, active):
+        assert made.status in (200, 201), made.text
 
 
 async def test_every_operation_but_the_open_ones_wants_a_token(served: Guarded) -> None:
@@ -77,28 +98,52 @@ async def test_a_scope_that_is_too_small_is_refused_with_the_one_that_is_wanted(
     assert (await served.ask("GET", "/api/v1/runs/mine", who="reader")).status == 200
 
 
-async def test_of_another_group_nothing_is_there_whatever_is_asked(served: Guarded) -> None:
-    """The answer is that for a run that does not exist, to the letter."""
-    made = await served.submit(MARK, "orbits", "owner", name=f"{MARK}-name", labels={"mark": MARK})
-    assert made.status == 201, made.text
+@pytest.mark.parametrize("who", ["other", "nogroup"])
+async def test_of_another_group_nothing_is_there_whatever_is_asked(
+    served: Guarded, who: str
+) -> None:
+    """The answer is that for what does not exist, to the letter."""
+    await make_everything(served)
     nobody = "x" * len(MARK)
+    asked = set()
     for operation in OPERATIONS:
         if operation.scope is None or operation.scope is Scope.ADMIN:
             continue
-        for who in ("other", "nogroup"):
-            reply = await served.ask(operation.method, path_of(operation, MARK), who=who)
+        queries = ["", "?group=orbits"] if "group" in operation.query.model_fields else [""]
+        for query in queries:
+            reply = await served.ask(operation.method, path_of(operation, MARK) + query, who=who)
 
-            where = f"{operation.method} {operation.path} as {who}: {reply.status} {reply.text}"
-            if "{run}" in operation.path:
-                missing = await served.ask(operation.method, path_of(operation, nobody), who=who)
-                assert reply.status in (403, 404, 415, 422), where
-                assert reply.status == missing.status, where
-                assert reply.text.replace(MARK, nobody) == missing.text, where
-            elif "{" not in operation.path:
+            where = f"{operation.method} {operation.path}{query}: {reply.status} {reply.text}"
+            assert reply.status < 500, where
+            if "{" not in operation.path:
                 assert MARK not in reply.text, where
-                assert reply.status < 500, where
-    seen = await served.ask("GET", "/api/v1/runs", who="owner")
-    assert MARK in seen.text
+                continue
+            missing = await served.ask(
+                operation.method, path_of(operation, nobody) + query, who=who
+            )
+            assert reply.status in (400, 403, 404, 415, 422), where
+            assert reply.status == missing.status, where
+            assert reply.text.replace(MARK, nobody) == missing.text, where
+            asked |= set(re.findall(r"\{(run|snapshot|plan)\}", operation.path))
+    assert asked == {"run", "snapshot", "plan"}
+
+
+async def test_their_own_group_sees_everything_that_was_made(served: Guarded) -> None:
+    """So that what others are not shown is really there."""
+    await make_everything(served)
+
+    for path in (
+        "runs",
+        f"runs/{MARK}",
+        "snapshots",
+        f"snapshots/{MARK}/files",
+        "launch-plans",
+        f"launch-plans/{MARK}",
+        "events",
+    ):
+        reply = await served.ask("GET", f"/api/v1/{path}", who="owner")
+        assert reply.status == 200, reply.text
+        assert MARK in reply.text, path
 
 
 async def test_nobody_submits_for_a_group_that_is_not_theirs(served: Guarded) -> None:
