@@ -13,12 +13,17 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from simrun.backends.base import Attempt, Phase
+from simrun.backends.kubernetes.reflector import ReflectorStatistics
+from simrun.base.histogram import Histogram
 from simrun.model.plan import TaskPlan
 from simrun.model.record import RunState, TaskState
 from simrun.model.report import AttemptEvidence
 from simrun.service import catalogue
 from simrun.service.catalogue import PREFIX
 from simrun.service.httptally import HttpTally
+from simrun.service.metrics import Snapshot, families
+from simrun.service.queue import WorkQueue
+from simrun.service.statistics import ControllerStatistics, SessionStatistics
 from simrun.service.tally import Tally
 from tests.service.api.guarded import Guarded, guarded
 from tests.service.world import SWEEP_THEN_PLOT, World
@@ -151,6 +156,45 @@ def test_the_page_describes_every_metric() -> None:
         PAGE.write_text(text)
 
     assert table in text
+
+
+def test_watches_are_told_by_what_they_watch() -> None:
+    pods = ReflectorStatistics(
+        lists=2, watches=7, events=40, failures=3, expired=1, drift=1, age_s=12.5
+    )
+    queues = ReflectorStatistics()
+    controller = ControllerStatistics(
+        queue=WorkQueue().statistics(),
+        waits=Histogram(),
+        looks=Histogram(),
+        drift=0,
+        submissions=3,
+        held_up=1,
+        tally=Tally(),
+    )
+    session = SessionStatistics(
+        controller=controller,
+        pools=[],
+        store={},
+        watches={"pods": pods, "workloads": queues},
+        age_s=12.5,
+        events=0,
+    )
+    found = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in families(Snapshot(session=session, http=HttpTally()))
+        for sample in family.samples
+    }
+
+    assert found["simrun_watch_age_seconds", "pods"] == 12.5
+    assert ("simrun_watch_age_seconds", "workloads") not in found  # never heard of
+    assert found["simrun_watch_expired_total", "pods"] == 1
+    assert found["simrun_watch_drift_total", "pods"] == 1
+    assert found["simrun_watch_starts_total", "pods"] == 7
+    assert found["simrun_watch_failures_total", "workloads"] == 0
+    assert found["simrun_backend_age_seconds",] == 12.5
+    assert found["simrun_submissions", "running"] == 2
+    assert found["simrun_submissions", "held_up"] == 1
 
 
 # --- counts --------------------------------------------------------------------------------------------------------------
