@@ -58,6 +58,7 @@ def create(
     """
     from simrun.base import ids
     from simrun.base.errors import InvalidInput
+    from simrun.cli.reading import ReadingProgress
     from simrun.cli.where import where
     from simrun.model.snapshot import check_name
 
@@ -67,7 +68,7 @@ def create(
         raise InvalidInput.one("--group", problem, value=group)
     if name is not None:
         check_name(name, "--name")
-    step = _Progress(shown=not quiet and sys.stderr.isatty())
+    step = ReadingProgress(shown=not quiet and sys.stderr.isatty())
     if found.server is None:
         made = _made_here(found.store, path, group, name, step)
     else:
@@ -92,6 +93,7 @@ def list_snapshots(
     """List the snapshots."""
     from simrun.cli.formatting import as_json, table
     from simrun.cli.listing import time_text
+    from simrun.cli.reading import size_text
     from simrun.cli.where import where
 
     found = where(server, store)
@@ -111,7 +113,7 @@ def list_snapshots(
                 row.name,
                 row.group,
                 str(row.files),
-                _size(row.bytes),
+                size_text(row.bytes),
                 time_text(row.created),
                 row.digest[:19],
             ]
@@ -180,10 +182,11 @@ def verify(*, name: str, server: str | None, store: str | None, output: str, qui
 
     found = where(server, store)
     if found.server is None:
+        from simrun.cli.reading import ReadingProgress
         from simrun.store.verification import verify as read_all
 
         local = _store(found)
-        step = _Progress(shown=not quiet and sys.stderr.isatty())
+        step = ReadingProgress(shown=not quiet and sys.stderr.isatty())
         digest, wrong = local.get(name).digest, read_all(local, name, step)
         step.end()
     else:
@@ -218,10 +221,9 @@ def _delete(found: Where, name: str) -> None:
         _asked(found, lambda client: client.delete_snapshot(name))
         return
     from simrun.cli.records import store_at
-    from simrun.service.snapshots import users
+    from simrun.service.snapshots import Users
 
-    runs = store_at(found.store)
-    _store(found).delete(name, lambda: users(runs, name))
+    _store(found).delete(name, Users(store_at(found.store), name))
 
 
 def _store(found: Where) -> SnapshotStore:
@@ -269,36 +271,3 @@ def _json(item: Snapshot) -> str:
     from simrun.cli.formatting import as_json
 
     return as_json(_data(item))
-
-
-def _size(count: int) -> str:
-    """Give bytes as people read them: `12 B`, `3.4 MiB`."""
-    value, unit = float(count), "B"
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if value < 1000 or unit == "TiB":
-            break
-        value /= 1024
-    return f"{value:.3g} {unit}"
-
-
-class _Progress:
-    """Says on a terminal how much was read, a few times a second."""
-
-    def __init__(self, *, shown: bool) -> None:
-        from simrun.base.clock import SystemClock
-
-        self._shown, self._clock = shown, SystemClock()
-        self._total, self._told, self._next = 0, False, self._clock.monotonic() + 1
-
-    def __call__(self, count: int) -> None:
-        """Count what was read."""
-        self._total += count
-        if self._shown and self._clock.monotonic() >= self._next:
-            self._next = self._clock.monotonic() + 0.3
-            self._told = True
-            click.echo(f"\r{_size(self._total)} read\x1b[K", err=True, nl=False)
-
-    def end(self) -> None:
-        """Leave the line."""
-        if self._told:
-            click.echo("\r\x1b[K", err=True, nl=False)

@@ -132,22 +132,33 @@ def check_again(store: RunStore, run_id: str) -> None:
             raise Conflict(f"run {run_id} can't go on: {error}") from error
 
 
-def users(store: RunStore, name: str) -> list[str]:
-    """Give the live runs that name a snapshot (blocking).
+class Users:
+    """Gives the live runs that name a snapshot; a run that was looked at once is not read again, since what it names never changes.
 
-    While no submission is under way (SnapshotStore.delete keeps them out), so a run without a record is none that will use it.
+    A run without a record is none that will use it, while no submission is under way: SnapshotStore.delete keeps them out at its last look.
     """
-    found = []
-    text = f'"{SNAPSHOT}{name}'.encode()
-    for run_id in store.live_ids():
-        path = store.layout.run(run_id).submission
-        data = files.read(path)
-        if data is None or text not in data or not store.exists(run_id):
-            continue
-        submission = codec.decode(Submission, data, path)
-        if any(use.name == name for use in uses(submission)):
-            found.append(run_id)
-    return found
+
+    def __init__(self, store: RunStore, name: str) -> None:
+        self._store, self._name = store, name
+        self._others: set[str] = set()
+
+    def __call__(self) -> list[str]:
+        """Look (blocking)."""
+        return [
+            run for run in self._store.live_ids() if run not in self._others and self._uses(run)
+        ]
+
+    def _uses(self, run_id: str) -> bool:
+        if not self._store.exists(run_id):
+            return False
+        path = self._store.layout.run(run_id).submission
+        data = files.read(path) or b""
+        if f'"{SNAPSHOT}{self._name}'.encode() in data:
+            submission = codec.decode(Submission, data, path)
+            if any(use.name == self._name for use in uses(submission)):
+                return True
+        self._others.add(run_id)
+        return False
 
 
 def take_local_data(

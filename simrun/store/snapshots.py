@@ -7,7 +7,6 @@ a name is whole; what has a temporary one belongs to a process that holds a lock
 from __future__ import annotations
 
 import errno
-import logging
 import os
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -26,19 +25,15 @@ from simrun.model.snapshot import (
     name_for,
     name_problem,
 )
-from simrun.store import codec, flocks, tars
+from simrun.store import codec, flocks, halfmade, tars
 from simrun.store.intake import CHUNK, Intake, SnapshotLimits, is_own
 from simrun.store.layout import StoreLayout
 from simrun.store.sources import Step, content, hashed, look_through, no_step
 from simrun.store.sweep import time_of_server
 from simrun.worker import files, trees
 
-log = logging.getLogger(__name__)
-
 HEADER, FILES = "snapshot.json", "files.jsonl"
 _TAKEN = frozenset({errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR})
-LEFT_S = 3600.0
-"""Age from which a half-made snapshot without a lock is nobody's any more."""
 PATIENCE_S = 10.0
 """How long a deletion waits for submissions that name snapshots, and these for it."""
 _BUSY = "snapshots are being made, used or deleted all the time; try again"
@@ -133,7 +128,7 @@ class SnapshotStore:
 
                 yield intake, put_in_place
         finally:
-            _remove(place)  # under its own name it is not here any more
+            halfmade.remove(place)  # under its own name it is not here any more
 
     def _put_in_place(
         self, place: Path, entries: list[Entry], making: Making, title: str
@@ -252,37 +247,37 @@ class SnapshotStore:
 
         Raises NotFound; Conflict while a run uses it, or while runs are submitted all the time.
         """
+        self._refuse_used(
+            name, users
+        )  # it takes its time where many runs live, and the next look is short
         with self._held(self.layout.snapshots_used, flocks.ALONE):
-            header = self.get(name)
-            if runs := users():
-                shown = ", ".join(runs[:5]) + (f" and {len(runs) - 5} more" if runs[5:] else "")
-                raise Conflict(
-                    f"snapshot {name!r} is used by {shown}; wait for the end of what uses it, or cancel it"
-                )
+            header = self._refuse_used(name, users)
             place = files.temporary_name(self._top)
             os.rename(self.path(name), place)
             files.sync_directory(self._top)
-        _remove(place)
+        halfmade.remove(place)
         return header
 
-    def sweep(self, *, left_s: float = LEFT_S) -> int:
+    def _refuse_used(self, name: str, users: Callable[[], list[str]]) -> Snapshot:
+        header = self.get(name)
+        if runs := users():
+            shown = ", ".join(runs[:5]) + (f" and {len(runs) - 5} more" if runs[5:] else "")
+            raise Conflict(
+                f"snapshot {name!r} is used by {shown}; wait for the end of what uses it, or cancel it"
+            )
+        return header
+
+    def sweep(self, *, left_s: float = halfmade.LEFT_S) -> int:
         """Remove what was left half-made or half-deleted by processes that have ended; how many."""
         if not self._top.is_dir():
             return 0
         before = time_of_server(self.layout.root) - left_s
-        places = [
-            place
-            for place in self._top.glob(f"{files.TEMPORARY_PREFIX}*")
-            if place.is_dir() and not place.is_symlink()
-        ]
-        count = 0
-        for place in places:
-            if _is_left(place, before):
-                _remove(place)
-                count += 1
-        if count:
-            log.info("removed %d half-made snapshots that were left", count)
-        return count
+        return halfmade.sweep(self._top, self._lock_in, before)
+
+    @staticmethod
+    def _lock_in(place: Path) -> Path:
+        """Give the file that whoever makes a snapshot holds locked."""
+        return place / OWN_DIRECTORY / FILES
 
     def _own(self, name: str) -> Path:
         return self._top / name / OWN_DIRECTORY
@@ -303,33 +298,3 @@ def _make_read_only(place: Path) -> None:
     for directory, _, _ in os.walk(place, topdown=False):
         os.chmod(directory, 0o555)
     files.sync_directory(place)
-
-
-def _is_left(place: Path, before: float) -> bool:
-    """Whether nobody makes or deletes a snapshot any more: its lock is free, and its directory is older than `before`."""
-    own = place / OWN_DIRECTORY
-    try:
-        fd = os.open(own / FILES, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        fd = None  # hardly begun, or half-deleted
-    try:
-        if fd is not None and not flocks.try_lock(fd, flocks.ALONE):
-            return False
-        return os.lstat(place).st_mtime <= before
-    except FileNotFoundError:
-        return False  # somebody else removes it
-    finally:
-        if fd is not None:
-            os.close(fd)
-
-
-def _remove(place: Path) -> None:
-    """Remove what has no name any more; what is another user's is left to that one's next sweep."""
-    for _ in range(5):
-        try:
-            trees.remove(place)
-        except FileNotFoundError:
-            continue  # a sweeper was quicker, somewhere in it
-        except PermissionError as error:
-            log.warning("%s was not removed: %s; its owner may", place, error.strerror)
-        return

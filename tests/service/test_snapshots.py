@@ -9,7 +9,7 @@ import pytest
 from simrun.base.errors import Conflict, InvalidInput
 from simrun.model.workflow import Submission, parse_source
 from simrun.service.attachments import Attachment
-from simrun.service.snapshots import check_again, pinned, take_local_data, users
+from simrun.service.snapshots import Users, check_again, pinned, take_local_data
 from simrun.service.submission import create_run, new_record
 from simrun.store.runs import RunStore
 from simrun.store.snapshots import Making, SnapshotStore
@@ -130,11 +130,13 @@ def test_live_runs_that_name_a_snapshot_are_its_users(
     create(store, reading("snapshot:mesh-2"), "run2")
     create(store, reading("snapshot:mesh"), "run3")
     (store.layout.live / "run4").touch()  # a creation that came to nothing
-    assert users(store, "mesh") == ["run1", "run3"]
+    users = Users(store, "mesh")
+    assert users() == ["run1", "run3"]
     store.unmark_live("run1")
-    assert users(store, "mesh") == ["run3"]
-    with pytest.raises(Conflict, match="is used by run3"):
-        snapshots.delete("mesh", lambda: users(store, "mesh"))
+    create(store, reading("snapshot:mesh"), "run5")
+    assert users() == ["run3", "run5"]
+    with pytest.raises(Conflict, match="is used by run3, run5"):
+        snapshots.delete("mesh", users)
 
 
 def test_a_run_goes_on_only_with_the_content_that_it_began_with(

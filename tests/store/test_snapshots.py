@@ -315,17 +315,20 @@ def test_nothing_is_deleted_while_a_run_that_may_use_it_comes_into_being(
     snapshots: SnapshotStore, data: Path
 ) -> None:
     made = make(snapshots, data)
-    asked: list[str] = []
+    asked = threading.Semaphore(0)
+
+    def users() -> list[str]:
+        asked.release()
+        return []
+
     with snapshots.held(), snapshots.held():
-        thread = threading.Thread(
-            target=snapshots.delete, args=(made.name, lambda: asked.append("asked") or [])
-        )
+        thread = threading.Thread(target=snapshots.delete, args=(made.name, users))
         thread.start()
-        thread.join(0.2)
-        assert not asked
+        assert asked.acquire(timeout=20)  # the first look waits for nobody
+        assert not asked.acquire(timeout=0.2)
         assert snapshots.get(made.name) == made
+    assert asked.acquire(timeout=20)
     thread.join()
-    assert asked
     assert snapshots.all() == []
 
 

@@ -19,7 +19,7 @@ from simrun.service.api.access import SESSION, check_group, principal_of
 from simrun.service.api.paging import cursor_of, position_of
 from simrun.service.api.routing import BadQuery, Operations, Query, answer, query_of
 from simrun.service.api.uploads import place_for_upload, received_file
-from simrun.service.snapshots import users
+from simrun.service.snapshots import Users
 from simrun.store.snapshots import Making, SnapshotStore
 from simrun.store.verification import verify
 
@@ -227,9 +227,7 @@ async def delete_snapshot(request: web.Request) -> web.StreamResponse:
     session = request.app[SESSION]
     snapshots, found = await _snapshot_of(request)
     async with request.app[WORK]:
-        await session.streams.run(
-            snapshots.delete, found.name, lambda: users(session.store, found.name)
-        )
+        await session.streams.run(snapshots.delete, found.name, Users(session.store, found.name))
     return web.Response(status=204)
 
 
