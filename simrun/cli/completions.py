@@ -9,6 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from simrun.base.errors import SimrunError
+from simrun.cli.configpaths import files_of
 from simrun.cli.where import Where, where
 
 ANSWER_S = 1.0
@@ -18,10 +19,8 @@ LATEST = "@latest"
 
 def contexts(incomplete: str) -> list[CompletionItem]:
     """Give the contexts of the user's file."""
-    from simrun.cli.configfile import read_files
-
     try:
-        known = read_files(os.environ, Path.cwd()).user.contexts
+        known = files_of(os.environ, Path.cwd()).user.contexts
     except SimrunError:
         return []
     return [

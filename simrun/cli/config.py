@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from simrun.cli.configpaths import Nothing, files_of, user_file
 from simrun.cli.formatting import as_json, table
 from simrun.cli.options import complete_contexts, output_option, server_option
 from simrun.cli.where import Where, where
@@ -170,15 +171,11 @@ def _known(name: str) -> None:
         raise NotFound(f"no context {name!r}; {Nearest(contexts).remedy(name) or known}")
 
 
-def _user() -> UserConfig:
-    from simrun.cli.configfile import read_files
-
-    return read_files(os.environ, Path.cwd()).user
+def _user() -> UserConfig | Nothing:
+    return files_of(os.environ, Path.cwd()).user
 
 
 def _path() -> Path:
-    from simrun.cli.configfile import user_file
-
     return user_file(os.environ)
 
 

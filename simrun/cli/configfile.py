@@ -7,22 +7,20 @@ user's file, and there they stand in files of their own.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 
 from simrun.base.errors import InvalidInput, Problem
+from simrun.cli.configpaths import PROJECT_NAMES, Files
 from simrun.model import yamlreader
 from simrun.model.base import Model
 from simrun.model.load import load_settings
 
 M = TypeVar("M", bound=Model)
 
-PROJECT_NAMES = (".simrun.yaml", "simrun.yaml")
-USER_NAME = "simrun/config.yaml"
 WORKFLOW_KEY = "tasks"
 """What makes a simrun.yaml a workflow, which is no configuration."""
 
@@ -77,25 +75,11 @@ class UserConfig(ProjectConfig):
     contexts: dict[str, Context] = Field(default={})
 
 
-@dataclass(frozen=True, slots=True)
-class Files:
-    """The files that were read; a path is None where there is none."""
-
-    project: ProjectConfig
-    project_path: Path | None
-    user: UserConfig
-    user_path: Path
-    warnings: tuple[str, ...] = ()
-
-
-def read_files(environ: Mapping[str, str], cwd: Path) -> Files:
-    """Read the user's file and the project's. Raises InvalidInput for keys and values that are wrong, with file and line."""
-    user_path = user_file(environ)
-    user = UserConfig()
-    if user_path.is_file():
-        user = _loaded(UserConfig, user_path)
+def read_files(user_path: Path, candidates: Sequence[Path]) -> Files:
+    """Read the user's file and the nearest of a project's. Raises InvalidInput for what is wrong in them, with file and line."""
+    user = _loaded(UserConfig, user_path) if os.path.isfile(user_path) else UserConfig()
     project, warnings = ProjectConfig(), []
-    project_path = project_file(cwd)
+    project_path = next((path for path in candidates if not _is_workflow(path)), None)
     if project_path is not None:
         owner = project_path.stat().st_uid
         if os.geteuid() in (0, owner) or owner == 0:
@@ -106,26 +90,12 @@ def read_files(environ: Mapping[str, str], cwd: Path) -> Files:
     return Files(project, project_path, user, user_path, tuple(warnings))
 
 
-def user_file(environ: Mapping[str, str]) -> Path:
-    """Give where the user's file is, or would be."""
-    home = environ.get("XDG_CONFIG_HOME")
-    return (Path(home) if home else Path("~/.config").expanduser()) / USER_NAME
-
-
-def project_file(cwd: Path) -> Path | None:
-    """Give the nearest project file, from the current directory up."""
-    for directory in (cwd, *cwd.parents):
-        for name in PROJECT_NAMES:
-            path = directory / name
-            if path.is_file() and not (name == "simrun.yaml" and _is_workflow(path)):
-                return path
-    return None
-
-
 def _is_workflow(path: Path) -> bool:
+    if path.name == PROJECT_NAMES[0]:
+        return False
     try:
         value = yamlreader.parse(path.read_bytes(), str(path)).root.value
-    except InvalidInput:
+    except (InvalidInput, OSError):
         return False  # so that what is wrong with it is told
     return isinstance(value, dict) and WORKFLOW_KEY in value
 
@@ -148,8 +118,3 @@ def _text(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "is no UTF-8 text"
         raise InvalidInput([Problem("", f"can't be read: {reason}", place=str(path))]) from error
-
-
-def resolved(value: str, path: Path) -> Path:
-    """Give a path that stands in a file."""
-    return (path.parent / Path(value).expanduser()).absolute()

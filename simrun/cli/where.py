@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from simrun.base.errors import InvalidInput, NotFound, Problem
+from simrun.cli.configpaths import Files, files_of, resolved
 
 if TYPE_CHECKING:
-    from simrun.cli.configfile import Files, Place
+    from simrun.cli.configfile import Place
 
 STORE_VARIABLE = "SIMRUN_STORE"
 STORE_DIRECTORY = ".simrun"
@@ -93,9 +94,7 @@ def find(
     context: str | None = None,
 ) -> Where:
     """Find which server or store is meant."""
-    from simrun.cli.configfile import read_files
-
-    return _Search(environ, cwd, read_files(environ, cwd)).found(server, store, context)
+    return _Search(environ, cwd, files_of(environ, cwd)).found(server, store, context)
 
 
 def token_of(path: Path, origin: str) -> str:
@@ -154,8 +153,6 @@ class _Search:
 
     def _at(self, key: str, value: str, level: Level, origin: str, path: Path) -> Where:
         """Give the place that a level names; `path`: of the file that says so, to which paths are relative."""
-        from simrun.cli.configfile import resolved
-
         named = f" --{key} {value}" if level == "flag" else ""
         if key == "context":
             return self._context(value, level, origin, named)
@@ -168,7 +165,6 @@ class _Search:
         return self._made(value, self._store(), level, origin, named=named)
 
     def _context(self, name: str, level: Level, origin: str, named: str) -> Where:
-        from simrun.cli.configfile import resolved
         from simrun.model.faults import Nearest, listed
 
         known, path = self.files.user.contexts, self.files.user_path
@@ -237,7 +233,7 @@ class _Search:
         own = self._token_file(server, level, context)
         if level == "flag" and context and own:
             return own[0], None, own[1], ()
-        token = self.environ.get(TOKEN_VARIABLE)
+        token = self.environ.get(TOKEN_VARIABLE, "").strip() or None
         file = self.environ.get(TOKEN_FILE_VARIABLE)
         if token or file:
             if level != "project" or context or own:
@@ -255,8 +251,6 @@ class _Search:
         self, server: str | None, level: Level, context: str | None
     ) -> tuple[Path, str] | None:
         """Find the file that the user has for a server: by the context, or by the address."""
-        from simrun.cli.configfile import resolved
-
         user, path = self.files.user, self.files.user_path
         if context and (file := user.contexts[context].token_file):
             return resolved(file, path), f"{path}: contexts.{context}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from email.utils import parsedate_to_datetime
 
 import aiohttp
 
@@ -48,9 +49,13 @@ async def check(answer: aiohttp.ClientResponse) -> None:
 
 
 def retry_after_s(answer: aiohttp.ClientResponse) -> float | None:
-    """Give the seconds that an answer asks to wait; None where it does not say, or says a date, which would need one clock for both."""
+    """Give the seconds that an answer asks to wait; None where it does not say. A date counts from that of the answer: one clock for both."""
+    text = answer.headers.get("Retry-After", "")
     with contextlib.suppress(ValueError):
-        return max(0.0, float(answer.headers.get("Retry-After", "")))
+        return max(0.0, float(text))
+    with contextlib.suppress(ValueError):
+        then, now = (parsedate_to_datetime(date) for date in (text, answer.headers.get("Date", "")))
+        return max(0.0, (then - now).total_seconds())
     return None
 
 

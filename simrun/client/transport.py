@@ -53,7 +53,7 @@ class Transport:
             raise ValueError(f"name a server: url, or ${SERVER_VARIABLE}")
         self.url = url.rstrip("/")
         if token is None:
-            token = os.environ.get(TOKEN_VARIABLE)
+            token = os.environ.get(TOKEN_VARIABLE, "").strip()
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._tries = tries
         self._http: aiohttp.ClientSession | None = None

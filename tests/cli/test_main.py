@@ -59,6 +59,37 @@ def test_help_of_a_command_imports_no_models() -> None:
     assert done.stderr.splitlines()[:1] == []
 
 
+def test_a_word_is_completed_without_importing_anything_heavy(tmp_path: Path) -> None:
+    (tmp_path / "runs" / "01run").mkdir(parents=True)
+    code = (
+        "import sys\n"
+        "from simrun.cli.main import cli\n"
+        "try:\n"
+        "    cli(prog_name='simrun')\n"
+        "finally:\n"
+        f"    print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)\n"
+    )
+    environ = {
+        "_SIMRUN_COMPLETE": "bash_complete",
+        "COMP_WORDS": "simrun show 0",
+        "COMP_CWORD": "2",
+        "SIMRUN_STORE": str(tmp_path),
+        "XDG_CONFIG_HOME": str(tmp_path),
+    }
+
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, **environ},
+        cwd=tmp_path,
+    )
+
+    assert done.stdout == "plain,01run\n"
+    assert done.stderr.strip() == "[]"
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_help_says_of_a_command_what_the_command_says_itself(name: str) -> None:
     command = cli.get_command(click.Context(cli), name)

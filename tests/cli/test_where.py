@@ -166,6 +166,17 @@ def test_a_project_file_of_another_user_is_left_aside(
     )
 
 
+def test_a_user_without_a_home_has_no_file(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless(path: Path) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "expanduser", homeless)
+    del home.environ["XDG_CONFIG_HOME"]
+
+    assert home.find().level == "default"
+    assert home.find(store="runs").store == home.project / "runs"
+
+
 # --- tokens ------------------------------------------------------------------------------------------------------------
 
 
