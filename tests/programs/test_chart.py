@@ -21,6 +21,7 @@ from simrun.backends.kubernetes.session import KubeSession
 from simrun.model.cluster import ClusterConfig
 from simrun.model.load import load_settings
 from simrun.model.record import RunRecord, RunTimes
+from simrun.model.serving import GroupLimits, LimitsFile
 from simrun.model.tasktype import TaskType
 from simrun.model.workflow import Task, Workflow
 from simrun.planning import plan_run
@@ -137,6 +138,24 @@ def config_of(manifests: list[Json]) -> ClusterConfig:
         one["data"]["cluster.yaml"] for one in manifests if one["kind"] == "ConfigMap"
     ]  # fmt: skip
     return load_settings(ClusterConfig, text.encode(), file="cluster.yaml")
+
+
+def test_simrun_reads_the_limits_that_the_values_said() -> None:
+    full = yaml.safe_load(FULL.read_text())
+    (text,) = [
+        one["data"]["limits.yaml"]
+        for one in documents(template(FULL))
+        if one["kind"] == "ConfigMap"
+    ]
+    schema = json.loads((CHART / "values.schema.json").read_text())
+
+    found = load_settings(LimitsFile, text.encode(), file="limits.yaml")
+
+    assert found == LimitsFile.model_validate(full["limits"])
+    assert found.of("orbits").live_runs is None
+    known = set(schema["definitions"]["groupLimits"]["properties"])
+    assert known == set(GroupLimits.model_fields) == set(full["limits"]["default"])
+    assert "--limits" not in json.dumps(documents(template()))
 
 
 def test_simrun_reads_what_the_values_said() -> None:
