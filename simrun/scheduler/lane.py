@@ -41,7 +41,7 @@ class Lane:
 
     __slots__ = (
         "considered",
-        "fragment",
+        "dirty",
         "generation",
         "held",
         "history",
@@ -55,8 +55,16 @@ class Lane:
         "windows",
     )
 
-    def __init__(self, plan: ActiveSchedule, history: History, considered: datetime) -> None:
+    def __init__(
+        self,
+        plan: ActiveSchedule,
+        history: History,
+        considered: datetime,
+        dirty: set[str] | None = None,
+    ) -> None:
         self.plan = plan
+        self.dirty = set() if dirty is None else dirty
+        """Keys of lanes whose record is another than it was; this adds its own."""
         self.history = history
         self.considered = considered
         self.missed_until = considered
@@ -71,8 +79,11 @@ class Lane:
         self.held = False
         """An instant waits for the end of an earlier run, and those behind it do too."""
         self.removed = False
-        self.fragment: tuple[str, bool] | None = None
-        """Its record as JSON, if that has not changed since it was made."""
+        self.touch()
+
+    def touch(self) -> None:
+        """Note that the record has changed."""
+        self.dirty.add(self.plan.key)
 
     @property
     def timetable(self) -> Timetable:
@@ -122,7 +133,7 @@ class Lane:
             dropped = self._several(now, on_time)
             following = next_in_window(self.timetable, schedule, now)
         self.considered, self.next = now, following
-        self.fragment = None
+        self.touch()
         return dropped
 
     def wait(self, now: datetime) -> None:
@@ -173,7 +184,7 @@ class Lane:
             last = self.windows[-1]
             last.until, last.left = now, self.timetable.count(last.after, now)
         self.next = self._next_after_considered(now)
-        self.fragment = None
+        self.touch()
 
     # --- what is fired -------------------------------------------------------------------------------------------------
 
@@ -190,14 +201,14 @@ class Lane:
             if not window.left:
                 self.windows.popleft()
             self.in_flight.add(instant)
-            self.fragment = None
+            self.touch()
             return instant
         return None
 
     def landed(self, instant: datetime) -> None:
         """Note that the fire of an instant has come to its end, whichever."""
         self.in_flight.discard(instant)
-        self.fragment = None
+        self.touch()
 
     def turn_unfit(self, plan: ActiveSchedule, trouble: str) -> int:
         """Fire nothing more until the plan is activated again; how many instants that gives up."""
@@ -216,24 +227,20 @@ class Lane:
                 self.history.lost(why, number, first, last, note)
                 count += number
         self.windows.clear()
-        self.fragment = None
+        self.touch()
         return count
 
     # --- what is kept --------------------------------------------------------------------------------------------------
 
     def record(self) -> str:
         """Give the record of this lane for a snapshot, as JSON."""
-        behind = bool(self.windows or self.in_flight)
-        if self.fragment is None or self.fragment[1] != behind:
-            record = LaneRecord(
-                version=self.plan.version,
-                activated=self.plan.activated,
-                considered=self.mark if behind else None,
-                counts=self.history.totals,
-                last=self.history.last,
-                failures=list(self.history.failures),
-                losses=list(self.history.losses),
-            )
-            text = record.model_dump_json(exclude_defaults=True, by_alias=True)
-            self.fragment = text, behind
-        return self.fragment[0]
+        record = LaneRecord(
+            version=self.plan.version,
+            activated=self.plan.activated,
+            considered=self.mark if self.windows or self.in_flight else None,
+            counts=self.history.totals,
+            last=self.history.last,
+            failures=list(self.history.failures),
+            losses=list(self.history.losses),
+        )
+        return record.model_dump_json(exclude_defaults=True, by_alias=True)

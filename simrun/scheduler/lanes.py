@@ -17,7 +17,7 @@ from simrun.scheduler.lane import Lane
 from simrun.scheduler.plan import Dropped
 from simrun.scheduler.plan import considered as considered_of
 from simrun.scheduler.ports import ActiveSchedule
-from simrun.scheduler.snapshots import LaneRecord, Snapshot
+from simrun.scheduler.snapshots import LaneRecord, Snapshot, record_of
 from simrun.scheduler.statistics import SchedulerStatistics
 from simrun.scheduler.timeline import Timeline
 
@@ -39,12 +39,18 @@ class Lanes:
         self.histories: dict[str, History] = {}
         """Of plans that are active, or were."""
         self.catching: set[str] = set()
+        self._dirty: set[str] = set()
+        self.records: dict[str, str] = {}
+        """The records of all schedules as JSON, as of the last `render`."""
+        self.unsaved = True
+        """Whether they are other than those of the last snapshot."""
 
     # --- the start -------------------------------------------------------------------------------------------------------
 
     def remember(self, snapshot: Snapshot) -> None:
         """Take over what a snapshot says of the past."""
         self.histories = {key: record.history for key, record in snapshot.schedules.items()}
+        self._dirty.update(self.histories)
 
     def catch_up(
         self,
@@ -141,7 +147,7 @@ class Lanes:
 
     def _make(self, plan: ActiveSchedule, considered: datetime) -> Lane:
         history = self.histories.setdefault(plan.key, History())
-        lane = self.by_key[plan.key] = Lane(plan, history, considered)
+        lane = self.by_key[plan.key] = Lane(plan, history, considered, self._dirty)
         return lane
 
     def _change(self, lane: Lane, plan: ActiveSchedule, now: datetime) -> None:
@@ -159,7 +165,7 @@ class Lanes:
         if lane.windows and not lane.fires:
             self._drop(lane)
             self.catching.discard(plan.key)
-        lane.fragment = None
+        lane.touch()
         self._wait(lane, now)
 
     def _wait(self, lane: Lane, now: datetime) -> None:
@@ -174,9 +180,28 @@ class Lanes:
         if lane is not None:
             lane.removed = True
             lane.windows.clear()
+            lane.touch()
         self.catching.discard(key)
 
     def forget(self, key: str) -> None:
         """Forget what became of the instants of a plan that was deleted."""
         if key not in self.by_key:
             self.histories.pop(key, None)
+            self._dirty.add(key)
+
+    # --- what is kept ----------------------------------------------------------------------------------------------------
+
+    def render(self) -> Iterator[None]:
+        """Bring `records` up to date, a schedule at each step."""
+        changed = list(self._dirty)
+        self._dirty.clear()  # emptied, not replaced: every lane has it
+        for key in changed:
+            lane, history = self.by_key.get(key), self.histories.get(key)
+            if lane is not None:
+                self.records[key] = lane.record()
+            elif history is not None and not history.empty:
+                self.records[key] = record_of(history)
+            else:
+                self.records.pop(key, None)
+            self.unsaved = True
+            yield

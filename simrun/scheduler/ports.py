@@ -5,7 +5,7 @@ The service implements these over the run store; the simulation of a year does o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -113,8 +113,8 @@ class Notes(Protocol):
         """Give the last snapshot; an empty one when there is none that can be read."""
         ...
 
-    async def save(self, at: datetime, records: Iterable[tuple[str, str]]) -> None:
-        """Write a snapshot of records, given as their keys and their JSON."""
+    async def save(self, at: datetime, records: Mapping[str, str]) -> None:
+        """Write a snapshot of records, which are JSON, by their keys."""
         ...
 
     async def load_progress(self) -> Mapping[str, LaneRecord]:

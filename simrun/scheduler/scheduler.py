@@ -29,7 +29,6 @@ from simrun.scheduler.lane import Lane
 from simrun.scheduler.lanes import ON_TIME, Lanes
 from simrun.scheduler.limiter import Limiter
 from simrun.scheduler.ports import ActiveSchedule, Notes, PlanSource, Runs
-from simrun.scheduler.snapshots import record_of
 from simrun.scheduler.statistics import SchedulerStatistics
 
 log = logging.getLogger(__name__)
@@ -287,14 +286,16 @@ class Scheduler:
             return
         # Taken first: a lane that goes on meanwhile is farther than this says, never less
         at = self._considered
-        records = []
         self._turn = self._clock.monotonic()
-        for key, history in list(self._lanes.histories.items()):
-            lane = self._lanes.by_key.get(key)
-            if lane is not None or not history.empty:
-                records.append((key, record_of(history) if lane is None else lane.record()))
-            await self._let_others()
-        await self._notes.save(at, records)
+        await self._go_through(self._lanes.render())
+        if not self._lanes.unsaved:
+            return
+        self._lanes.unsaved = False
+        try:
+            await self._notes.save(at, dict(self._lanes.records))
+        except BaseException:
+            self._lanes.unsaved = True
+            raise
         if not self._numbers.snapshots:
             await self._notes.clear_progress()
         self._numbers.snapshots += 1

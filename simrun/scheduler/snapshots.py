@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -101,7 +101,7 @@ class Snapshotter:
         """Give the last snapshot; an empty one when there is none that can be read. Raises OSError."""
         return await self._pool.run(self._load)
 
-    async def save(self, at: datetime, records: Iterable[tuple[str, str]]) -> None:
+    async def save(self, at: datetime, records: Mapping[str, str]) -> None:
         """Replace the snapshot."""
         await self._pool.run(self._save, at, records)
 
@@ -140,9 +140,9 @@ class Snapshotter:
         files.create(kept, data)
         return kept
 
-    def _save(self, at: datetime, records: Iterable[tuple[str, str]]) -> None:
+    def _save(self, at: datetime, records: Mapping[str, str]) -> None:
         files.make_directory(self._layout.scheduler)
-        body = ",\n".join(f"{json.dumps(key)}:{record}" for key, record in records)
+        body = ",\n".join(f"{json.dumps(key)}:{record}" for key, record in records.items())
         head = f'{{"schema":{SNAPSHOT_SCHEMA},"at":"{instant_text(at)}","schedules":{{\n'
         files.replace(self._path, f"{head}{body}\n}}}}\n".encode())
 

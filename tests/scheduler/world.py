@@ -180,8 +180,8 @@ class Notes:
     async def load(self) -> Snapshot:
         return Snapshot() if self.snapshot is None else Snapshot.model_validate_json(self.snapshot)
 
-    async def save(self, at: datetime, records: Iterable[tuple[str, str]]) -> None:
-        body = ",".join(f"{json.dumps(key)}:{record}" for key, record in records)
+    async def save(self, at: datetime, records: Mapping[str, str]) -> None:
+        body = ",".join(f"{json.dumps(key)}:{record}" for key, record in records.items())
         self.snapshot = f'{{"at":"{instant_text(at)}","schedules":{{{body}}}}}'
 
     async def load_progress(self) -> Mapping[str, LaneRecord]:
