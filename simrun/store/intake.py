@@ -55,7 +55,7 @@ class Intake:
 
     def __init__(self, top: Path, limits: SnapshotLimits) -> None:
         self._top, self._limits = top, limits
-        self._files: list[Entry] = []
+        self._files: dict[str, Entry] = {}
         self._directories: set[str] = set()
         self._bytes = 0
 
@@ -88,14 +88,35 @@ class Intake:
                 while view:
                     view = view[writer.write(view) :]
         self._bytes += size
-        self._files.append(Entry(path, size, digest.hexdigest(), executable))
+        self._files[path] = Entry(path, size, digest.hexdigest(), executable)
+
+    def add_link(self, path: str, same_as: str) -> None:
+        """Take a further name of a file that came before: the same file, which nobody will write to. Raises InvalidInput."""
+        self._check(path)
+        known = self._files.get(same_as)
+        if known is None:
+            raise InvalidInput.one(
+                "file",
+                f"is a hard link to {same_as[:200]!r}, which did not come before it",
+                value=path[:200],
+                remedy="make the archive with `tar --hard-dereference`",
+            )
+        check_limits(self._limits, len(self._files) + 1, self._bytes + known.size)
+        if "/" in path:
+            self._make(path.rpartition("/")[0])
+        try:
+            os.link(self._top / same_as, self._top / path)
+        except FileExistsError as error:
+            raise _twice(path) from error
+        self._bytes += known.size
+        self._files[path] = known._replace(path=path)
 
     def entries(self) -> list[Entry]:
         """Give what came in, in order."""
-        full = {entry.path.rpartition("/")[0] for entry in self._files}
+        full = {path.rpartition("/")[0] for path in self._files}
         full |= {path.rpartition("/")[0] for path in self._directories}
         empty = [Entry(f"{path}/", 0, "") for path in self._directories - full]
-        return in_order([*self._files, *empty])
+        return in_order([*self._files.values(), *empty])
 
     def _check(self, path: str) -> None:
         if problem := path_problem(path):

@@ -100,6 +100,8 @@ class SnapshotStore:
                     continue
                 if member.is_directory:
                     intake.add_directory(member.path)
+                elif member.same_as is not None:
+                    intake.add_link(member.path, member.same_as)
                 else:
                     intake.add_file(
                         member.path, iter(partial(read, CHUNK), b""), executable=member.executable

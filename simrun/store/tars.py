@@ -1,8 +1,9 @@
 """Reads tar archives that come from outside: files and directories, one after the other, and nothing else.
 
-The standard library's reader follows what an archive says of itself: headers of any length are read into memory, offsets may lead backwards,
-and links, devices and sparse maps are features. Here each of these is refused by name, what a header may say is bounded, and the archive is read once from
-its beginning to its end. Known are ustar, pax (`path`, `size`) and GNU's long names, which is what tar programs write.
+The standard library's reader follows what an archive says of itself: headers of any length are read into memory, offsets may lead
+backwards, and links, devices and sparse maps are features. Here each of these is refused by name, but for a hard link to what came
+before it; what a header may say is bounded, and the archive is read once from its beginning to its end. Known are ustar, pax (`path`, `linkpath`, `size`) and GNU's long
+names, which is what tar programs write.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ EXTENDED_MAX = 2**16
 """Bytes of an extended header; it holds a path and a few numbers."""
 _CHUNK = 2**20
 _REFUSED = {
-    b"1": ("a hard link", "make the archive with `tar --hard-dereference`"),
     b"2": ("a symbolic link", "make the archive with `tar -h`, which puts in what it points to"),
     b"3": ("a device", "leave it out"),
     b"4": ("a device", "leave it out"),
@@ -28,12 +28,16 @@ _EXECUTE = 0o111
 
 
 class Member(NamedTuple):
-    """A file or directory of an archive. `path` as it stands there, but without `./` at its beginning and `/` at its end."""
+    """A file or directory of an archive. `path` as it stands there, but without `./` at its beginning and `/` at its end.
+
+    same_as: path of an earlier member that this is a hard link to; tar makes them also of files that links lead to.
+    """
 
     path: str
     size: int
     executable: bool
     is_directory: bool
+    same_as: str | None = None
 
 
 Read = Callable[[int], bytes]
@@ -67,19 +71,20 @@ class _Reader:
             if header is None:
                 return None
             kind, name, size = header[156:157], _name_of(header), _number(header[124:136], "size")
-            if kind in (b"x", b"L"):
+            if kind in (b"x", b"L", b"K"):
                 content = self._extended(size)
-                said |= (
-                    _records(content) if kind == b"x" else {"path": _text(content.rstrip(b"\0"))}
-                )
+                key = {b"L": "path", b"K": "linkpath"}.get(kind)
+                said |= {key: _text(content.rstrip(b"\0"))} if key else _records(content)
                 continue
-            if kind in (b"g", b"K"):  # for all members, or of a link, which is refused itself
+            if kind == b"g":  # of all members: a comment, mostly
                 self._extended(size)
                 continue
             name, size = said.get("path", name), _size(said.get("size"), size)
-            return self._member(
-                kind, name, size, bool(_number(header[100:108], "mode") & _EXECUTE)
-            ), self._read
+            if kind == b"1":
+                target = said.get("linkpath", _text(header[157:257].partition(b"\0")[0]))
+                return Member(_plain(name), 0, False, False, _plain(target)), self._read
+            executable = bool(_number(header[100:108], "mode") & _EXECUTE)
+            return self._member(kind, name, size, executable), self._read
 
     def _member(self, kind: bytes, name: str, size: int, executable: bool) -> Member:
         if kind in _REFUSED:
@@ -91,9 +96,7 @@ class _Reader:
         if is_directory:
             size = 0
         self._left, self._padding = size, -size % BLOCK
-        while name.startswith("./"):
-            name = name[2:].lstrip("/")
-        return Member(name.rstrip("/"), size, executable, is_directory)
+        return Member(_plain(name), size, executable, is_directory)
 
     def _read(self, count: int) -> bytes:
         data = self._archive.read(min(count, self._left))
@@ -132,6 +135,12 @@ class _Reader:
         if len(data) < count:
             raise _cut()
         return data
+
+
+def _plain(name: str) -> str:
+    while name.startswith("./"):
+        name = name[2:].lstrip("/")
+    return name.rstrip("/")
 
 
 def _name_of(header: bytes) -> str:
@@ -176,7 +185,7 @@ def _records(content: bytes) -> dict[str, str]:
         if key.startswith(b"GNU.sparse."):
             what, remedy = _REFUSED[b"S"]
             raise InvalidInput.one("file", f"is {what}", remedy=remedy)
-        if key in (b"path", b"size"):
+        if key in (b"path", b"linkpath", b"size"):
             found[key.decode()] = _text(value)
     return found
 

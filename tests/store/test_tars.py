@@ -122,7 +122,6 @@ def raw(path: Path, name: bytes) -> Path:
     ("kind", "text"),
     [
         (tarfile.SYMTYPE, "a symbolic link"),
-        (tarfile.LNKTYPE, "a hard link"),
         (tarfile.CHRTYPE, "a device"),
         (tarfile.BLKTYPE, "a device"),
         (tarfile.FIFOTYPE, "a FIFO"),
@@ -136,6 +135,49 @@ def test_what_is_neither_file_nor_directory_is_refused_by_name(
     with pytest.raises(InvalidInput, match=f"is .*{text}.*'odd'"):
         take(snapshots, archive(("a", b"a"), link("odd", kind)))
     assert os.listdir(snapshots.layout.snapshots) == []
+
+
+def test_a_hard_link_to_what_came_before_is_that_file_again(
+    snapshots: SnapshotStore, tmp_path: Path
+) -> None:
+    top = tmp_path / "d"
+    (top / "z").mkdir(parents=True)
+    (top / "a").write_text("a" * 1000)
+    (top / "link").symlink_to("a")
+    os.link(top / "a", top / "z" / ("long" * 40))
+    for form in ("gnu", "pax"):
+        command = ["tar", "-C", top, f"--format={form}", "-hcf", tmp_path / "d.tar", "."]
+        subprocess.run(command, check=True)
+        name = take(snapshots, tmp_path / "d.tar")
+        entries = list(snapshots.entries(name))
+        assert [entry.path for entry in entries] == ["a", "link", "z/" + "long" * 40]
+        assert snapshots.get(name).digest == digest_of(hashed(look_through(top, SnapshotLimits())))
+        assert verify(snapshots, name) == []
+
+
+@pytest.mark.parametrize(
+    "target", ["b", "../../secret", "/etc/passwd", "", "d", ".", OWN_DIRECTORY]
+)
+def test_a_hard_link_to_anything_else_is_refused(
+    snapshots: SnapshotStore, archive: Archive, tmp_path: Path, target: str
+) -> None:
+    (tmp_path / "secret").write_text("s")
+    members = (("d/a", b"a"), link("odd", tarfile.LNKTYPE, target), ("b", b"b"))
+    with pytest.raises(InvalidInput, match="'odd'"):
+        take(snapshots, archive(*members))
+    for path in ("d/a", "../odd", "d"):
+        with pytest.raises(InvalidInput, match="file"):
+            take(snapshots, archive(("d/a", b"a"), link(path, tarfile.LNKTYPE, "d/a")))
+    assert os.listdir(snapshots.layout.snapshots) == []
+
+
+def test_hard_links_count_like_files(store: RunStore, archive: Archive) -> None:
+    links = [link(f"l{n}", tarfile.LNKTYPE) for n in range(5)]
+    path = archive(("a", b"a" * 100), *links)
+    for limits in (SnapshotLimits(files=5), SnapshotLimits(bytes=599)):
+        with pytest.raises(InvalidInput, match="has more than"):
+            take(SnapshotStore(store.layout, limits), path)
+    take(SnapshotStore(store.layout, SnapshotLimits(files=6, bytes=600)), path)
 
 
 def test_a_link_and_a_file_behind_it_write_nothing_outside(
