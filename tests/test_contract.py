@@ -242,6 +242,7 @@ STORE_LAYOUT = {
     "resources": "resources",
     "launch_plans": "launch-plans",
     "scheduler": "scheduler",
+    "schedules_changed": "scheduler/changed",
     "damaged": "damaged",
     "lock": "simrun.lock",
 }
@@ -792,6 +793,7 @@ def test_the_backend_protocol_has_these_calls() -> None:
         "delete": ["name"],
         "reserve": ["run"],
         "release": ["node", "run"],
+        "queues": [],
         "logs": ["name", "worker", "attempt"],
         "events": [],
     }
