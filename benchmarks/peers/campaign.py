@@ -54,7 +54,7 @@ async def measure(
 ) -> dict[str, Any]:
     """Have a service follow so many runs, let nothing happen for so long, and then let so many of their pods start.
 
-    `go`: the program that patches.
+    `go`: the program that changes pods.
     """
     with tempfile.TemporaryDirectory() as directory:
         store = Path(directory) / "store"
@@ -72,7 +72,7 @@ async def measure(
                 before = await service.ask("mark")
                 await asyncio.sleep(seconds)
                 after = await service.ask("mark")
-                async with programs.started(go, "patch", namespace) as source:
+                async with programs.started(go, "change", namespace) as source:
                     out = await stream(source, came_up["url"], runs, min(events, runs * len(TASKS)))
                 last = await service.ask("mark")
     return {
@@ -93,14 +93,14 @@ async def measure(
 
 
 async def stream(source: Peer, url: str, runs: int, count: int) -> dict[str, Any]:
-    """Let pods start at a steady rate, and read the stream of all runs: from the patch until the run is told with one task more running."""
+    """Let pods start at a steady rate, and read the stream of all runs: from the change until the run is told with one task more running."""
     _say(f"{count} events at {RATE:g} a second")
     arrived: dict[tuple[str, int], int] = {}
     came = asyncio.Event()
     async with aiohttp.ClientSession() as client, asyncio.TaskGroup() as group:
         reading = group.create_task(read_events(client, url, arrived, came))
         await came.wait()
-        body = json.dumps({"status": STARTED}, separators=(",", ":"))
+        body = json.dumps(STARTED, separators=(",", ":"))
         sent = await source.ask(f"go {RATE:g} {count} {runs * len(TASKS)} {body}")
         took, lost = [], []
         for turn, note in enumerate(sent):
@@ -120,7 +120,7 @@ async def stream(source: Peer, url: str, runs: int, count: int) -> dict[str, Any
         "rate_per_s": RATE,
         "out_ms": spread(took),
         "lost": len(lost),
-        "patch_ms": spread([(note["done"] - note["at"]) / 1e6 for note in sent]),
+        "request_ms": spread([(note["done"] - note["at"]) / 1e6 for note in sent]),
     }
 
 

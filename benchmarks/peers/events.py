@@ -26,7 +26,7 @@ Notes = list[dict[str, Any]]
 async def measure(
     kube: KubeSession, go: Path, kopf: Path, *, rates: list[float], seconds: float, least: int
 ) -> dict[str, Any]:
-    """Patch pods at each of these rates, for so long and at least so often; what came of it, by rate and program.
+    """Change pods at each of these rates, for so long and at least so often; what came of it, by rate and program.
 
     `go`, `kopf`: the programs. The update handlers of kopf come afterwards and alone, since they write to the pods.
     """
@@ -41,7 +41,7 @@ async def measure(
             "controller_runtime": (go, "watch", namespace),
         }
         alone = {"kopf_update": (kopf, HERE / "kopf_peer.py", namespace, "update")}
-        async with programs.started(go, "patch", namespace) as source:
+        async with programs.started(go, "change", namespace) as source:
             found = await _round(source, beside, counts)
             apart = await _round(source, alone, counts)
     return {
@@ -62,7 +62,7 @@ async def _round(
 
 
 async def _warm_up(source: Peer, peers: dict[str, Peer]) -> None:
-    """Patch until everybody tells of every pod: caches are filled, handlers are there."""
+    """Change them until everybody tells of every pod: caches are filled, handlers are there."""
     missing = {name: set(_names()) for name in peers}
     async with asyncio.timeout(120):
         while any(missing.values()):
@@ -89,13 +89,13 @@ async def _rate(source: Peer, peers: dict[str, Peer], rate: float, count: int) -
             "rss_mb": round(after["rss_mb"], 1),
         }
     took_s = (max(note["at"] for note in sent) - min(note["at"] for note in sent)) / 1e9
-    results["patch_ms"] = spread([(note["done"] - note["at"]) / 1e6 for note in sent])
+    results["request_ms"] = spread([(note["done"] - note["at"]) / 1e6 for note in sent])
     results["sent_per_s"] = round((count - 1) / took_s, 1)
     return results
 
 
 def _latencies(sent: Notes, seen: Notes) -> dict[str, Any]:
-    """From before a patch was sent until a reconcile began that saw it, or a later one of the same pod."""
+    """From before a change was sent until a reconcile began that saw it, or a later one of the same pod."""
     by_pod: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for note in seen:
         by_pod[note["pod"]].append((note["number"], note["at"]))
