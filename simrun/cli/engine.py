@@ -139,10 +139,10 @@ class EngineSession:
     async def submit(self, submission: Submission, base: Path, run_id: str | None) -> str:
         """Make the run exist and start it."""
         session = self._session
+        attachments = await session.in_pool(attachments_of, submission, base)
         submission = await session.streams.run(
             take_local_data, SnapshotStore(session.store.layout), submission, base, session.now()
         )
-        attachments = await session.in_pool(attachments_of, submission, base)
         run_id = run_id or ids.new_run_id(self._clock.wall())
         self._own.add(run_id)
         return await self._session.submit(submission, attachments, run_id)

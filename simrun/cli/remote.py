@@ -53,7 +53,6 @@ class RemoteSession:
         self, submission: Submission, base: Path, run_id: str | None, key: str | None = None
     ) -> RunRecord:
         """Submit, and give the record. key: an idempotency key instead of an id. Raises InvalidInput, Conflict, Unreachable."""
-        submission = await self.client.with_local_data(submission, base)
         pool = Pool("attachments", 1)
         try:
             attachments = await pool.run(attachments_of, submission, base)
