@@ -23,7 +23,7 @@ from simrun.worker import files
 
 log = logging.getLogger(__name__)
 
-_BATCH = 1000
+_BATCH = 250
 
 
 class IndexedRunStore(RunStore):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -198,35 +199,43 @@ async def test_however_many_watch_a_run_it_is_looked_at_once(served: Served) -> 
     assert served.session.feeds._feeds == {}
 
 
-async def test_a_reader_that_takes_nothing_is_cut_and_holds_up_nobody(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(api_events, "STALLED_S", 0.2)
-    await served.client.submit(ONE, run_id="mine")
-    await served.running("mine")
-    record = await served.session.record("mine")
-    host, port = served.url.removeprefix("http://").split(":")
-    _, writer = await asyncio.open_connection(host, int(port), limit=2**10)
-    writer.transport.pause_reading()
-    writer.write(f"GET {ALL} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
-    while not served.session.events.bell.statistics.waiting:
-        await asyncio.sleep(0.01)
-    async with stream(served.http, served.url + ALL) as reader:
-        await reader.next()
-        revision = record.revision
-        for _ in range(12):
-            for _ in range(250):  # more than the buffers between the two take
-                revision += 1
-                labels = {"text": "x" * 4000}
-                served.session.events.tell(record.changed(revision=revision, labels=labels))
-            await reader.until("run", revision=revision)
+def deaf(url: str, path: str, token: str) -> socket.socket:
+    """Connect as a reader that takes nothing, with as little room for it as the kernel gives."""
+    host, port = url.removeprefix("http://").split(":")
+    made = socket.socket()
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+    made.connect((host, int(port)))
+    head = f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\nAuthorization: Bearer {token}\r\n\r\n"
+    made.sendall(head.encode())
+    return made
 
-        async with asyncio.timeout(20):
-            while served.session.events.bell.statistics.waiting != 1:
+
+async def test_a_reader_that_takes_nothing_is_cut_and_holds_up_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_events, "STALLED_S", 2.0)
+    async with guarded(tmp_path, {"admin": {"scope": "admin"}}) as served, asyncio.timeout(50):
+        await served.submit("mine", "default", "admin")
+        record = await served.session.record("mine")
+        token = served.tokens["admin"]
+        streams, revision = served.app[STREAMS]._tasks, 1000
+        with closing(deaf(served.url, ALL, token)):
+            while not streams:
                 await asyncio.sleep(0.01)
-        served.session.events.tell(record.changed(revision=revision + 1))
-        await reader.until("run", revision=revision + 1)
-    writer.transport.abort()
+            (stuck,) = streams
+            async with stream(
+                served.http, served.url + ALL, Authorization=f"Bearer {token}"
+            ) as reader:
+                await reader.next()
+                while stuck in streams:
+                    for _ in range(100):  # until it is more than all buffers between the two take
+                        revision += 1
+                        labels = {"text": "x" * 4000}
+                        served.session.tell(record.changed(revision=revision, labels=labels))
+                    await reader.until("run", revision=revision)
+
+                served.session.tell(record.changed(revision=revision + 1))
+                await reader.until("run", revision=revision + 1)
 
 
 async def test_a_group_is_told_of_its_own_runs_alone(tmp_path: Path) -> None:
