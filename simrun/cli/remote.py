@@ -58,6 +58,7 @@ class RemoteSession:
             attachments = await pool.run(attachments_of, submission, base)
         finally:
             pool.close()
+        submission = await self.client.with_local_data(submission, base)
         # Without either the client makes an id: what is repeated because nobody saw the answer is the same run
         return await self.client.submit(submission, attachments, run_id=run_id, key=key)
 
