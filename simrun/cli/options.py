@@ -29,7 +29,7 @@ def store_path(given: str | None) -> Path:
     found = where(None, given)
     if found.level == "flag" and found.server is not None:
         raise click.UsageError(
-            f"context {found.context!r} names a server; `simrun submit --wait` runs there"
+            f"context {found.context!r} names a server; name one of a store, or --store"
         )
     return found.store
 

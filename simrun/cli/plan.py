@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from simrun.cli.options import output_option, params_option, server_option
-from simrun.cli.schedule import ask, group_option
+from simrun.cli.schedule import ask, group_of, group_option
 from simrun.cli.times import INSTANT
 
 if TYPE_CHECKING:
@@ -221,6 +221,7 @@ def show(
     output: str,
 ) -> None:
     """Show the versions of launch plan NAME, or all of VERSION."""
+    group = group_of(group, server, store)
     from simrun.cli.formatting import as_json, table
     from simrun.model.launchplan import instant_of
 
@@ -267,6 +268,7 @@ def diff(
     output: str,
 ) -> None:
     """Say how version AFTER of launch plan NAME differs from BEFORE: the active one from the one made before it, where none is named."""
+    group = group_of(group, server, store)
     from simrun.cli.formatting import as_json
 
     async def asked(session: RemoteSession) -> Diff:
@@ -301,6 +303,7 @@ def activate(
     output: str,
 ) -> None:
     """Make VERSION of launch plan NAME the active one: its schedule is fired from now on."""
+    group = group_of(group, server, store)
     from simrun.cli.formatting import as_json
 
     async def asked(session: RemoteSession) -> Active:
@@ -322,6 +325,7 @@ def deactivate(
     *, name: str, server: str | None, store: str | None, group: str | None, output: str
 ) -> None:
     """Let no version of launch plan NAME be active: nothing more is fired. Runs that were begun go on."""
+    group = group_of(group, server, store)
     from simrun.cli.formatting import as_json
 
     async def asked(session: RemoteSession) -> Active:
@@ -350,6 +354,7 @@ def delete(
     group: str | None,
 ) -> None:
     """Delete VERSION of launch plan NAME, or all of them. The active one has to be deactivated first; runs stay."""
+    group = group_of(group, server, store)
     if (version is None) != everything:
         raise click.UsageError("name a version, or say --all")
 
@@ -388,6 +393,7 @@ def launch(
     output: Literal["table", "json"],
 ) -> None:
     """Run launch plan NAME now, with --param over its defaults, and print the id of the run."""
+    group = group_of(group, server, store)
     from simrun.cli.formatting import as_json
     from simrun.cli.workflowfile import parse_params
 

@@ -16,7 +16,6 @@ from simrun.cli.options import (
     quiet_option,
     request_options,
     store_option,
-    store_path,
 )
 from simrun.cli.where import where
 
@@ -50,11 +49,40 @@ def command(file: str, store: str | None, **others: object) -> int:
     """Run the workflow in FILE (YAML or JSON; - for stdin), follow it to its end, and print what each task used and where its output is.
 
     Ctrl-C cancels the run and waits for its workers; once more kills them. A store that another `simrun run` holds is waited for;
-    one that is served gets the run, and then Ctrl-C leaves it there.
+    one that is served gets the run, and then Ctrl-C leaves it there. So does the server of a --context.
     Exit codes: 0 succeeded, 1 failed, 2 wrong usage or input, 3 cancelled, 130 left on a server.
     """
-    options = RunOptions(file=file, store=store_path(store), **others)  # type: ignore[arg-type]  # click has checked them
+    found = where(None, store)
+    options = RunOptions(file=file, store=found.store, **others)  # type: ignore[arg-type]  # click has checked them
+    if found.level == "flag" and found.server is not None:
+        return run_there(options)
     return run_attached(options)
+
+
+def run_there(options: RunOptions) -> int:
+    """Hand a workflow over to the server of --context, and follow it to its end; the exit code. Raises UsageError for options of a backend."""
+    from simrun.cli import remote
+    from simrun.cli.workflowfile import base_of, read_workflow, submission_of
+
+    if options.backend != BackendOptions():
+        raise click.UsageError(
+            "where it runs and on how much is the matter of the context's server"
+        )
+    loaded = read_workflow(options.file, options.params, check_syntax=False)
+    submission = submission_of(
+        loaded,
+        group=options.group,
+        name=options.name,
+        run_id=options.run_id,
+        place=where(),
+    )
+
+    async def begun(session: remote.RemoteSession) -> str:
+        return await session.submit(submission, base_of(options.file), options.run_id)
+
+    return remote.follow_to_end(
+        remote.opener(None, None), begun, output=options.output, quiet=options.quiet
+    )
 
 
 def run_attached(options: RunOptions, open_session: OpenSession[RunSession] | None = None) -> int:

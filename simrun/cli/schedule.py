@@ -11,6 +11,7 @@ import click
 
 from simrun.cli.options import output_option, quiet_option, server_option
 from simrun.cli.times import INSTANT
+from simrun.cli.where import where
 
 if TYPE_CHECKING:
     from simrun.cli.remote import RemoteSession
@@ -36,8 +37,15 @@ def command() -> None:
 def group_option(function: F) -> F:
     """Add --group."""
     return click.option(
-        "--group", metavar="GROUP", help="Group of the plan. [default: yours, else default]"
+        "--group",
+        metavar="GROUP",
+        help="Group of the plan. [default: as configured, else yours, else default]",
     )(function)
+
+
+def group_of(given: str | None, server: str | None, store: str | None) -> str | None:
+    """Give the group that is meant: the option's, else the configured one; None leaves it to the server."""
+    return where(server, store).group if given is None else given
 
 
 def ask(server: str | None, store: str | None, act: Callable[[RemoteSession], Awaitable[T]]) -> T:
@@ -170,6 +178,7 @@ def show(
     output: str,
 ) -> None:
     """Show the schedule of PLAN: its next instants, and the last ones with the state and lateness of their runs."""
+    group = group_of(group, server, store)
     from simrun.cli.formatting import as_json
 
     async def asked(session: RemoteSession) -> ScheduleView:
@@ -236,6 +245,7 @@ def pause(
     output: str,
 ) -> None:
     """Fire nothing of the schedule of PLAN, or of any, until it is resumed. What falls into a pause was not missed."""
+    group = group_of(group, server, store)
     _one_or_all(plan, everything)
 
     async def asked(session: RemoteSession) -> PauseState:
@@ -262,6 +272,7 @@ def resume(
     output: str,
 ) -> None:
     """End the pause of the schedule of PLAN, or that of all. Those that were paused one by one are resumed one by one."""
+    group = group_of(group, server, store)
     _one_or_all(plan, everything)
 
     async def asked(session: RemoteSession) -> PauseState:
@@ -319,6 +330,7 @@ def backfill(
 
     Those that have their run keep it, so this may be done again. Exit code 1 when an instant could not be given its run.
     """
+    group = group_of(group, server, store)
     from simrun.cli.formatting import as_json, table
 
     async def asked(session: RemoteSession) -> list[BackfillItem]:

@@ -48,7 +48,7 @@ def test_no_option_is_described_that_there_is_not() -> None:
     for name in COMMANDS:
         for _, command in every(name):
             known |= set(options(command))
-    for page in ("reference/cli.md", "how-to/remote.md", "how-to/access.md"):
+    for page in ("reference/cli.md", "how-to/remote.md"):
         text = (DOCS / page).read_text()
         found = set(re.findall(r"(?<![-\w])--[a-z][-a-z]*", text))
         assert found <= known, (page, found - known)

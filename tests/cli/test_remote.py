@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Iterator
@@ -257,16 +258,49 @@ def test_a_key_makes_two_submissions_one_run_and_the_group_is_that_of_the_contex
     assert both.exit_code == 2
 
 
-def test_run_does_not_pretend_to_run_on_the_server_of_a_context(
+def test_run_is_handed_over_to_the_server_of_a_context(
+    portal: BlockingPortal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    file = tmp_path / "w.yaml"
+    file.write_text("tasks: {only: {command: 'true'}}\n")
+    with portal.wrap_async_context_manager(serving(tmp_path)) as served:
+        simrun("config", "add-context", "lab", "--server", served.url)
+
+        async def succeed() -> None:
+            while not served.session.store.exists("mine"):
+                await asyncio.sleep(0.01)
+            await served.succeed("mine")
+
+        ending = portal.start_task_soon(succeed)
+        done = simrun("run", file, "--context", "lab", "--id", "mine")
+        ending.result()
+        wrong = simrun("--context", "lab", "run", file, "--cpus", "2")
+
+    assert done.exit_code == 0, done.stderr
+    assert "run mine succeeded" in done.stdout
+    assert wrong.exit_code == 2
+    assert "the matter of the context's server" in wrong.stderr
+
+
+def test_serve_does_not_take_the_server_of_a_context_for_a_store(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     simrun("config", "add-context", "lab", "--server", url)
 
-    result = simrun("run", "w.yaml", "--context", "lab")
+    result = simrun("serve", "--context", "lab")
 
     assert result.exit_code == 2
-    assert "`simrun submit --wait` runs there" in result.stderr
+    assert "context 'lab' names a server" in result.stderr
+
+
+def test_doctor_asks_a_server_how_it_is(url: str) -> None:
+    result = simrun("doctor", "--server", url)
+
+    assert result.exit_code == 0
+    assert f"ok       server    {url} is simrun" in result.stdout
+    assert "ready" in result.stdout
 
 
 # --- completion --------------------------------------------------------------------------------------------------------
