@@ -62,9 +62,15 @@ def new_record(submission: Submission, run_id: str, now: float) -> RunRecord:
         # Known before anything is created, so that a cancellation at any moment knows what to stop
         workflow_name=workflow_name(run_id),
         times=RunTimes(created=now),
-        # Without defaults: a newer simrun with more fields must know a repeated submission again
+        # Without defaults: a newer simrun with more fields must know a repeated submission again. Without who made it: a token
+        # may have another name by the second time
         fingerprint=ids.fingerprint(
-            submission.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+            submission.model_dump(
+                mode="json",
+                by_alias=True,
+                exclude_defaults=True,
+                exclude={"request": {"owner"}},
+            )
         ),
     )
 

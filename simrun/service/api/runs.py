@@ -15,7 +15,7 @@ from simrun.model.record import RunRecord, RunState
 from simrun.model.tasktype import TaskType
 from simrun.model.validate import check
 from simrun.model.workflow import Submission, Workflow
-from simrun.service.api.access import SESSION, check_group, run_of
+from simrun.service.api.access import SESSION, Principal, check_group, principal_of, run_of
 from simrun.service.api.routing import (
     BadQuery,
     Operations,
@@ -79,6 +79,7 @@ async def submit(request: web.Request) -> web.StreamResponse:
     session = request.app[SESSION]
     async with received(request, session) as (body, base):
         submission = await session.in_pool(checked_submission, body.get("submission"))
+        submission = _owned(submission, principal_of(request))
         group = check_group(request, submission.request.group)
         run_id = _wanted_id(request, body.get("id"), group)
         known = await _state(session, run_id) if run_id else None
@@ -90,6 +91,14 @@ async def submit(request: web.Request) -> web.StreamResponse:
         status=200 if known else 201,
         headers={"Location": f"/api/v1/runs/{run_id}"},
     )
+
+
+def _owned(submission: Submission, principal: Principal) -> Submission:
+    """Give a submission as that of whoever makes it, where that is known; whatever it says itself."""
+    if not principal.name:
+        return submission
+    request = submission.request.model_copy(update={"owner": principal.name})
+    return submission.model_copy(update={"request": request})
 
 
 def _wanted_id(request: web.Request, given: object, group: str) -> str | None:

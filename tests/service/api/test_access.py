@@ -253,3 +253,12 @@ def test_streams_are_the_only_answers_that_a_ticket_can_open() -> None:
 
     assert streams
     assert all(operation.method == "GET" and operation.scope is Scope.READ for operation in streams)
+
+
+async def test_a_run_is_owned_by_whoever_made_it_whatever_it_says(served: Guarded) -> None:
+    made = await served.submit("mine", "orbits", "owner", owner="somebody else")
+    assert made.body["owner"] == "owner"
+
+    # The same submission under the key of a colleague, or of a token with a new name, is the same run
+    again = await served.submit("mine", "orbits", "ops", owner="third")
+    assert (again.status, again.body["owner"]) == (200, "owner")
