@@ -74,10 +74,21 @@ async def test_a_timeout_ends_only_after_the_write(pool, gate):
         gate.wait()
         done.append("written")
 
-    asyncio.get_running_loop().call_later(0.1, gate.set)
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.01):
+    loop = asyncio.get_running_loop()
+
+    async def let_it_time_out(limit):
+        await started(pool)
+        limit.reschedule(loop.time())
+        loop.call_later(0.1, gate.set)
+
+    async def write():
+        async with asyncio.timeout(None) as limit:
+            timing = loop.create_task(let_it_time_out(limit))
             await in_thread(pool, work)
+        await timing
+
+    with pytest.raises(TimeoutError):
+        await write()
     assert done == ["written"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -167,8 +168,9 @@ def children(pid: int) -> list[int]:
     """Give the descendants of a process."""
     found: list[int] = []
     for thread in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in thread.read_text().split():
-            found += [int(child), *children(int(child))]
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it ends meanwhile
+            for child in thread.read_text().split():
+                found += [int(child), *children(int(child))]
     return found
 
 

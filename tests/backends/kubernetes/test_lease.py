@@ -25,7 +25,7 @@ from simrun.model.cluster import ClusterConfig
 from tests.backends.kubernetes.fake_api import FakeApi, anything
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/here/leases/simrun"
-QUICK = LeaseTiming(lease_s=1.0, valid_s=0.7, renew_s=0.2, call_s=0.2, again_s=0.05)
+QUICK = LeaseTiming(lease_s=1.5, valid_s=1.1, renew_s=0.2, call_s=0.3, again_s=0.05)
 
 
 def elector(kube: KubeSession, identity: str, **more: Any) -> LeaseElector:
@@ -65,7 +65,7 @@ async def test_another_waits_until_the_lease_is_given_back_and_has_a_higher_epoc
     one, two = elector(kube, "one"), elector(kube, "two")
     async with holding(one, await one.acquire()) as first:
         waiting = asyncio.ensure_future(two.acquire())
-        await asyncio.sleep(1.5)  # longer than the lease: it is renewed
+        await asyncio.sleep(QUICK.lease_s + 0.4)  # it is renewed
         assert not waiting.done()
         assert first.valid()
         assert two.leader == "one"
@@ -119,7 +119,7 @@ async def test_an_api_that_fails_for_a_moment_ends_no_term(
     one = elector(kube, "one")
     async with holding(one, await one.acquire()) as term:
         server.fail(503, "<html>", matches=is_patch, times=3)
-        await asyncio.sleep(1.2)
+        await asyncio.sleep(QUICK.valid_s + 0.3)
         assert term.valid()
 
 
@@ -131,7 +131,7 @@ async def test_a_renewal_whose_answer_was_lost_ends_no_term(
         lease = server.read(LEASE)
         assert lease is not None
         await server.put(LEASE, lease)  # it arrived, and the lease has another version now
-        await asyncio.sleep(1.2)
+        await asyncio.sleep(QUICK.valid_s + 0.3)
         assert term.valid()
 
 

@@ -205,18 +205,18 @@ async def test_an_attempt_is_taken_before_the_service_when_the_machine_has_no_me
 async def test_an_attempt_ends_itself_when_no_engine_is_there(
     open_engine, shell, file_of, gone, alive
 ):
-    async with open_engine(end_attempts=False, orphan_s=1.0) as engine:
+    async with open_engine(end_attempts=False, orphan_s=1.5) as engine:
         await engine.submit(shell("a", "echo $$ > pid; exec sleep 600"))
         pid = int(await file_of(engine.out("a") / "pid"))
         supervisor = start_of(engine)["pid"]
-        await asyncio.sleep(1.5)
+        await asyncio.sleep(2.0)
         assert alive(pid)  # the engine is there
     await gone(pid, supervisor)
-    async with open_engine(orphan_s=1.0) as engine:
+    async with open_engine(orphan_s=1.5) as engine:
         status = await engine.when(RUN, lambda status: len(status.nodes["a"].attempts) == 2)
         first = status.nodes["a"].attempts[0]
         assert (first.reason, first.exit_code) == ("evicted", 143)
-        assert first.message == "no engine was there for 1 s"
+        assert first.message == "no engine was there for 1.5 s"
 
 
 async def test_an_orphan_is_told_by_its_own_clock_and_not_by_times_of_files(
