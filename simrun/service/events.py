@@ -31,6 +31,8 @@ EVERY_S = 0.05
 """Changes that come quicker are told together."""
 SNAPSHOT_S = 1.0
 """How long readers are given the same snapshot while nothing changes."""
+CACHED = 64
+"""Pieces and snapshots that are kept for the readers that want the same."""
 PING = b": ping\n\n"
 
 Groups = frozenset[str] | None
@@ -173,7 +175,7 @@ class Events:
                 for change in changes
                 if change is not None and (groups is None or change.group in groups)
             )
-            if len(self._pieces) >= 64:
+            if len(self._pieces) >= CACHED:
                 self._pieces.clear()
             self._pieces[key] = piece
         return end, piece
@@ -193,9 +195,9 @@ class Events:
         )
         body = b'{"at":%.3f,"runs":[%s]}' % (self._clock.wall(), runs)
         data = frame("snapshot", body, self._id(self.seq))
-        self._snapshots = {
-            key: kept for key, kept in self._snapshots.items() if kept[0] == self.seq
-        } | {groups: (self.seq, now, data)}
+        if len(self._snapshots) >= CACHED:
+            self._snapshots.clear()
+        self._snapshots[groups] = self.seq, now, data
         return self.seq, data
 
     def _id(self, seq: int) -> str:

@@ -41,11 +41,12 @@ CREATE INDEX IF NOT EXISTS labels_run ON labels (id);
 """
 _VERSION = 2
 
+# A start looks at every record, and most rows are what they were: those are not written again
 _PUT = """
 INSERT INTO runs VALUES (?,?,?,?,?,?,?,?,?,?) ON CONFLICT (id) DO UPDATE SET
   grp=excluded.grp, name=excluded.name, state=excluded.state, live=excluded.live, created=excluded.created, ended=excluded.ended,
   revision=excluded.revision, damaged=excluded.damaged, body=excluded.body
-WHERE excluded.revision >= runs.revision OR excluded.damaged
+WHERE excluded.body <> runs.body AND (excluded.revision >= runs.revision OR excluded.damaged)
 """
 _CACHE_KB = 8 * 1024
 """Of a connection that reads."""
