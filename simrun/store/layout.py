@@ -9,6 +9,7 @@ from simrun.worker.protocol import TaskDir
 
 RUN_RECORD = "run.json"
 SUBMISSION = "submission.json"
+_LAUNCH_PLANS = "launch-plans"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +116,12 @@ class StoreLayout:
     @property
     def launch_plans(self) -> Path:
         """launch-plans/<group>/<name>/."""
-        return self.root / "launch-plans"
+        return self.root / _LAUNCH_PLANS
 
     def launch_plan(self, group_dir: str, name: str) -> PlanDir:
         """Give the directory of a launch plan; a group stands there as its label value."""
-        return PlanDir(self.launch_plans / group_dir / name)
+        # In one go: a start asks for thousands
+        return PlanDir(self.root.joinpath(_LAUNCH_PLANS, group_dir, name))
 
     @property
     def scheduler(self) -> Path:
