@@ -51,6 +51,9 @@ class Principal:
 ANYBODY = Principal("", Scope.ADMIN, None)
 """Who may reach a server without tokens, which listens on loopback only, may do everything."""
 
+NOBODY = Principal("", Scope.READ, frozenset())
+"""Who asks a server with tokens for what is open to everybody."""
+
 
 def load_tokens(file: Path) -> tuple[TokenEntry, ...]:
     """Read a file of tokens (blocking). Raises InvalidInput with all that is wrong."""

@@ -11,7 +11,7 @@ from simrun.model.access import Scope
 from simrun.model.record import RunRecord
 from simrun.service.api.routing import EVENT_STREAM, Handler, Operation, operation_of
 from simrun.service.api.uploads import BODY_MOST
-from simrun.service.auth import ANYBODY, Principal, Tickets, Tokens
+from simrun.service.auth import ANYBODY, NOBODY, Principal, Tickets, Tokens
 from simrun.service.review import Authenticator
 from simrun.service.session import Session
 
@@ -114,8 +114,10 @@ def _is_stream(operation: Operation | None) -> bool:
 
 
 def principal_of(request: web.Request) -> Principal:
-    """Give who asks."""
-    principal: Principal = request.get(PRINCIPAL, ANYBODY)
+    """Give who asks; nobody, who sees nothing, where that was not found out on a server that wants to know."""
+    principal: Principal | None = request.get(PRINCIPAL)
+    if principal is None:
+        return NOBODY if AUTHENTICATOR in request.app else ANYBODY
     return principal
 
 

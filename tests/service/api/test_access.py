@@ -10,10 +10,15 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 
 from simrun.model.access import Scope
+from simrun.service.api.access import AUTHENTICATOR, principal_of
 from simrun.service.api.app import GROUPS, withdraw
 from simrun.service.api.routing import EVENT_STREAM, Operation
+from simrun.service.auth import Tokens
+from simrun.service.review import Authenticator
 from tests.service.api.guarded import Guarded, guarded, one
 
 WHO = {
@@ -246,6 +251,20 @@ async def test_a_withdrawal_cuts_the_streams_that_are_open(served: Guarded) -> N
 
         with pytest.raises(aiohttp.ClientPayloadError):
             await stream.read()
+
+
+async def test_who_was_not_asked_for_a_token_sees_nothing(tmp_path: Path) -> None:
+    """So that an operation that is open to everybody can't show by mistake what is somebody's."""
+    with_tokens, without = web.Application(), web.Application()
+    tokens = Tokens(tmp_path / "none")
+    with_tokens[AUTHENTICATOR] = Authenticator(tokens)
+
+    nobody = principal_of(make_mocked_request("GET", "/", app=with_tokens))
+    anybody = principal_of(make_mocked_request("GET", "/", app=without))
+
+    assert not nobody.sees("orbits")
+    assert not nobody.scope.allows(Scope.RUN)
+    assert anybody.sees("orbits")
 
 
 def test_streams_are_the_only_answers_that_a_ticket_can_open() -> None:
