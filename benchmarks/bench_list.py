@@ -30,7 +30,8 @@ from simrun.model.tasktype import TaskType
 from simrun.model.workflow import Submission, Task, Workflow
 from simrun.service.api.app import make_app
 from simrun.service.main import listen
-from simrun.service.session import Session, open_session
+from simrun.service.opening import open_session
+from simrun.service.session import Session
 from simrun.store import codec
 from simrun.store.runs import RunStore
 

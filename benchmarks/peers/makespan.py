@@ -28,7 +28,8 @@ from simrun.backends.kubernetes.watching import workflows_path
 from simrun.model import labels
 from simrun.model.cluster import ClusterConfig
 from simrun.model.workflow import Submission
-from simrun.service.session import Session, open_session
+from simrun.service.opening import open_session
+from simrun.service.session import Session
 from simrun.store.runs import RunStore
 
 UID = int(os.environ.get("SIMRUN_TEST_UID", "64000"))

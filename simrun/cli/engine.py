@@ -22,7 +22,7 @@ from simrun.model.load import load_settings
 from simrun.model.record import RunRecord
 from simrun.model.workflow import Submission
 from simrun.service.attachments import attachments_of
-from simrun.service.session import BackendFactory, open_session
+from simrun.service.opening import BackendFactory, open_session
 from simrun.service.session import Session as ServiceSession
 from simrun.service.snapshots import take_local_data
 from simrun.store.snapshots import SnapshotStore

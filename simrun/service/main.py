@@ -33,7 +33,7 @@ from simrun.service.api.app import make_app, withdraw
 from simrun.service.api.origin import is_loopback
 from simrun.service.auth import Tokens
 from simrun.service.limits import Limits
-from simrun.service.session import BackendFactory, open_session
+from simrun.service.opening import BackendFactory, open_session
 from simrun.service.standby import elected
 from simrun.store.lock import StoreLock
 

@@ -1,17 +1,14 @@
 """A session: a store, a backend and a controller in this process, for as long as one command lasts.
 
-`simrun run` is one; `simrun serve` will be another way to have the same parts. It holds the lock of the store, so that one process
-alone follows its runs.
+`simrun run` has one, `simrun serve` has one; opening.py makes it. It holds the lock of the store, so that one process alone follows
+its runs.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from simrun.aio.threads import Pool
@@ -25,9 +22,8 @@ from simrun.backends.base import (
     Watching,
 )
 from simrun.base import ids
-from simrun.base.clock import Clock, SystemClock
-from simrun.base.errors import BackendUnavailable, Conflict, Locked
-from simrun.base.term import UNLIMITED, Term
+from simrun.base.clock import Clock
+from simrun.base.errors import BackendUnavailable, Conflict
 from simrun.model.record import RunRecord
 from simrun.model.workflow import Submission
 from simrun.service.attachments import Attachment
@@ -39,33 +35,22 @@ from simrun.service.progress import ProgressReader, RunProgress
 from simrun.service.readiness import StoreCheck
 from simrun.service.rounds import prepare_round
 from simrun.service.runfeed import RunFeeds, Seen
-from simrun.service.runindex import RunIndex
 from simrun.service.runquery import Position, RunFilter
 from simrun.service.runrow import RunRow
 from simrun.service.schedules import Schedules
 from simrun.service.snapshots import check_again
 from simrun.service.statistics import SessionStatistics
-from simrun.service.submission import Submitter, create_run, new_record
+from simrun.service.submission import create_run, new_record
 from simrun.service.timings import StoreTimings
 from simrun.service.why import RunWhy, why
-from simrun.store.files import remove_tree
-from simrun.store.lock import StoreLock
-from simrun.store.resources import ResourceStore
 from simrun.store.runs import RunStore
-from simrun.store.snapshots import SnapshotStore
-from simrun.store.sweep import sweep, uploads_left
 
 log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_SWEPT_AT_ONCE = 50
-TAKE_AGAIN_S = 5.0
 SUBMISSIONS_KEPT = 256
-
-BackendFactory = Callable[[RunStore, Pool], AbstractAsyncContextManager[Backend]]
-"""Makes the backend of a session; entering starts it, leaving stops what should not outlive the session."""
 
 
 class Session:
@@ -329,132 +314,3 @@ class Session:
 
 async def _no_job(run_id: str) -> None:
     raise RuntimeError(f"nobody submits run {run_id}")
-
-
-@asynccontextmanager
-async def open_session(
-    root: Path,
-    backend: BackendFactory,
-    *,
-    command: str = "run",
-    url: str | None = None,
-    index: Path | None = None,
-    owner: tuple[int, int] | None = None,
-    resync_s: float = 600.0,
-    clock: Clock | None = None,
-    term: Term = UNLIMITED,
-    limits: Limits | None = None,
-) -> AsyncIterator[Session]:
-    """Open a store, take its lock, and follow its runs until left.
-
-    With a term of leadership the lock is only a hint: a service that leads no more may still hold it, and is fenced off by its epoch.
-
-    `url` is where this process listens. `index` is the file of the index, None for a process that lists no runs.
-    `owner` is the (uid, gid) that pods run as, where that is not this process's own. Raises Locked, UnsupportedStore.
-    """
-    clock = clock or SystemClock()
-    timings = StoreTimings()
-    pool = Pool("files", 8, measure=timings.measure)
-    lock = StoreLock(root)
-    store: RunStore | IndexedRunStore = RunStore(root, owner=owner)
-    try:
-        await pool.run(store.open)
-        since = clock.wall()
-
-        async def take() -> bool:
-            return await pool.run(_take, lock, command, since, url, term)
-
-        taken = await take()
-        await pool.run(store.finish_deletions)
-        # Before any request comes: what is there is nobody's
-        left = await pool.run(uploads_left, store.layout)
-        if index is not None:
-            store = IndexedRunStore(root, await pool.run(RunIndex, index), owner=owner)
-        if term.epoch is not None:
-            store.leads = term.valid
-        async with backend(store, pool) as live:
-            resources = ResourceStore(root)
-
-            def tell(record: RunRecord) -> None:
-                session.tell(record)
-
-            controller = Controller(
-                store,
-                resources,
-                live,
-                pool=pool,
-                clock=clock,
-                resync_s=resync_s,
-                on_change=tell,
-                term=term,
-            )
-            controller.resume = Submitter(
-                store, resources, live, pool, clock, write=controller.write
-            )
-            session = Session(store, live, controller, pool, clock, timings=timings, limits=limits)
-            async with session.feeds, asyncio.TaskGroup() as group:
-                following = group.create_task(controller.run(), name="controller")
-                await controller.recover()
-                # Live runs are followed already; the history of a large store takes its time
-                later = None if taken else group.create_task(_take_later(take), name="lock")
-                house = group.create_task(_keep_house(store, pool, left), name="housekeeping")
-                firing = (
-                    group.create_task(session.schedules.run(), name="schedules")
-                    if command == "serve"
-                    else None
-                )
-                try:
-                    yield session
-                finally:
-                    controller.close()
-                    following.cancel()
-                    house.cancel()
-                    for task in (later, firing):
-                        if task is not None:
-                            task.cancel()
-                    session.close()
-    finally:
-        await pool.run(lock.release)
-        pool.close()
-
-
-def _take(lock: StoreLock, command: str, now: float, url: str | None, term: Term) -> bool:
-    """Take the lock of a store, or, for a leader, leave it to a service that leads no more. Raises Locked."""
-    try:
-        lock.acquire(command, now, url)
-    except Locked:
-        holder = lock.holder()
-        if term.epoch is None or (holder is not None and holder.command != command):
-            raise
-        return False
-    return True
-
-
-async def _take_later(take: Callable[[], Awaitable[bool]]) -> None:
-    """Take the lock once its holder has gone: who looks for the server of a store finds it there."""
-    log.warning("the store is locked by a service that leads no more")
-    while True:
-        await asyncio.sleep(TAKE_AGAIN_S)
-        try:
-            if await take():
-                return
-        except Locked as error:
-            log.warning("the store is used beside this service: %s", error)
-
-
-async def _keep_house(store: RunStore, pool: Pool, left: list[Path]) -> None:
-    """Do once what no run waits for: list old runs, take away what dead processes left half-written."""
-    try:
-        if isinstance(store, IndexedRunStore):
-            count = await pool.run(store.reindex, everything=True)
-            log.info("indexed %d runs", count)
-        live = await pool.run(store.live_ids)
-        for start in range(
-            0, max(1, len(live)), _SWEPT_AT_ONCE
-        ):  # the top of the store in any case
-            await pool.run(sweep, store.layout, live[start : start + _SWEPT_AT_ONCE])
-        for path in left:
-            await pool.run(remove_tree, path)
-        await pool.run(SnapshotStore(store.layout).sweep)
-    except OSError as error:
-        log.warning("not all of the store was looked through, the next start will: %s", error)

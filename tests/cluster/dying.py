@@ -23,7 +23,7 @@ from simrun.model.cluster import ClusterConfig
 from simrun.model.plan import TaskPlan
 from simrun.model.record import RunRecord
 from simrun.model.tasktype import TaskType
-from simrun.service.session import open_session
+from simrun.service.opening import open_session
 from simrun.store.runs import RunStore
 from tests.cluster.scenarios import GATE, submission, sweep
 

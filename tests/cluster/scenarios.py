@@ -32,7 +32,8 @@ from simrun.model.report import AttemptEvidence
 from simrun.model.tasktype import TaskType
 from simrun.model.workflow import RunRequest, Submission, Workflow
 from simrun.service.attachments import attachments_of
-from simrun.service.session import Session, open_session
+from simrun.service.opening import open_session
+from simrun.service.session import Session
 from simrun.store.layout import StoreLayout, TaskDir
 from simrun.store.runs import RunStore
 from tests.scenario.campaign import Simrun

@@ -18,7 +18,8 @@ from simrun.client import AsyncClient
 from simrun.model.record import RunState
 from simrun.service.api.app import make_app
 from simrun.service.main import listen
-from simrun.service.session import Session, open_session
+from simrun.service.opening import open_session
+from simrun.service.session import Session
 from tests.service.api.test_api import ONE
 from tests.service.api.test_events import ALL, MINE, stream
 

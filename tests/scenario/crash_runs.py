@@ -17,8 +17,9 @@ from simrun.model.record import RunRecord
 from simrun.model.tasktype import TaskType
 from simrun.model.workflow import RunRequest, Submission, Workflow
 from simrun.service.attachments import Attachment
+from simrun.service.opening import open_session
 from simrun.service.progress import RunProgress
-from simrun.service.session import Session, open_session
+from simrun.service.session import Session
 
 RUN = "run1"
 

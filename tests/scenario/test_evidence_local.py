@@ -17,7 +17,8 @@ from simrun.backends.local.config import LocalConfig
 from simrun.backends.local.engine import LocalBackend
 from simrun.model.record import RunRecord, RunState
 from simrun.model.report import AttemptEvidence, Observation
-from simrun.service.session import Session, open_session
+from simrun.service.opening import open_session
+from simrun.service.session import Session
 from simrun.store.resources import ResourceStore
 from simrun.store.runs import RunStore
 from simrun.worker import cgroup

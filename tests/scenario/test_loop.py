@@ -16,7 +16,7 @@ from simrun.backends.local.engine import LocalBackend
 from simrun.client import AsyncClient
 from simrun.service.api.app import make_app
 from simrun.service.main import listen
-from simrun.service.session import open_session
+from simrun.service.opening import open_session
 from tests.service.world import submission
 
 CAMPAIGN = submission(

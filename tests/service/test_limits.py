@@ -19,7 +19,7 @@ from simrun.model.serving import LimitsFile
 from simrun.service.attachments import Attachment
 from simrun.service.auth import Principal
 from simrun.service.limits import Demand, Limits, demand_of, tables_of
-from simrun.service.session import open_session
+from simrun.service.opening import open_session
 from tests.service.api.guarded import Guarded, guarded, one
 from tests.service.world import SWEEP_THEN_PLOT, FakeClock, submission
 

@@ -19,8 +19,9 @@ from simrun.model.record import RunState
 from simrun.scheduler.history import Why
 from simrun.scheduler.scheduler import Scheduler, SchedulerSettings
 from simrun.service.launchplans import NewPlan, create
+from simrun.service.opening import open_session
 from simrun.service.schedules import Schedules
-from simrun.service.session import Session, open_session
+from simrun.service.session import Session
 from simrun.store.snapshots import SnapshotStore
 from tests.scheduler.world import Time, at, told
 from tests.service.world import PLAIN, submission

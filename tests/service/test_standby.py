@@ -17,9 +17,10 @@ from simrun.base.clock import SystemClock
 from simrun.base.errors import Locked
 from simrun.base.term import NotLeading
 from simrun.model.record import RunState
-from simrun.service import session
+from simrun.service import opening
 from simrun.service.main import listen
-from simrun.service.session import Session, open_session
+from simrun.service.opening import open_session
+from simrun.service.session import Session
 from simrun.service.standby import elected
 from simrun.store.lock import StoreLock
 from simrun.worker import files
@@ -274,7 +275,7 @@ async def test_a_leader_opens_a_store_whose_lock_a_former_leader_still_has_and_t
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = ScriptedBackend()
-    monkeypatch.setattr(session, "TAKE_AGAIN_S", 0.01)
+    monkeypatch.setattr(opening, "TAKE_AGAIN_S", 0.01)
 
     def service(term: FakeTerm, url: str) -> AbstractAsyncContextManager[Session]:
         return open_session(

@@ -17,7 +17,7 @@ from simrun.model.record import RunRecord, RunState, RunTimes, TaskState
 from simrun.model.workflow import Workflow
 from simrun.service.api.app import make_app
 from simrun.service.main import listen
-from simrun.service.session import open_session
+from simrun.service.opening import open_session
 from simrun.service.why import remedy_for, why
 from tests.service.world import SWEEP_THEN_PLOT
 

@@ -21,7 +21,8 @@ from simrun.service.api.app import make_app
 from simrun.service.auth import Tokens
 from simrun.service.limits import Limits
 from simrun.service.main import listen
-from simrun.service.session import Session, open_session
+from simrun.service.opening import open_session
+from simrun.service.session import Session
 from tests.service.world import submission
 
 

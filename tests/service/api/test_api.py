@@ -19,7 +19,7 @@ from simrun.model.record import RunState
 from simrun.service.api.app import make_app
 from simrun.service.attachments import attachments_of
 from simrun.service.main import AddressTaken, listen
-from simrun.service.session import open_session
+from simrun.service.opening import open_session
 from tests.service.api.serving import Served
 from tests.service.world import submission
 
