@@ -35,7 +35,7 @@ from tests.scenario.crash_ends import differences, summary
 from tests.scenario.crash_points import Points, instrument, points_of
 from tests.scenario.crash_runs import SCENARIOS, Place, Scenario, drive
 
-_SECONDS = 40.0
+_SECONDS = 60.0
 
 
 # --- one process that drives the service -----------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ def _become_subreaper() -> None:
 
 def _left_over() -> list[str]:
     """Wait until everything that was started has ended; what has not after some seconds, which is killed then."""
-    end = time.monotonic() + 8
+    end = time.monotonic() + 20
     while True:
         try:
             pid, _ = os.waitpid(-1, os.WNOHANG)
