@@ -29,6 +29,8 @@ AT_ONCE = 256
 """Changes that a reader is given in one piece; more would be memory for each one that lags."""
 EVERY_S = 0.05
 """Changes that come quicker are told together."""
+BEAT_S = 7.0
+"""After so long, or half as long again, without a word a reader is told that the connection lives."""
 SNAPSHOT_S = 1.0
 """How long readers are given the same snapshot while nothing changes."""
 CACHED = 64
@@ -77,7 +79,7 @@ class Events:
         self._load, self._clock = load, clock or SystemClock()
         self.boot = boot or os.urandom(4).hex()
         """Of this process: places in the ring of another mean nothing here."""
-        self.bell = Bell(every_s=EVERY_S)
+        self.bell = Bell(every_s=EVERY_S, beat_s=BEAT_S)
         """Rung at each change."""
         self.seq = 0
         """The number of the last change."""

@@ -110,18 +110,24 @@ async def all_events(request: web.Request) -> web.StreamResponse:
 
 async def _follow(events: Events, groups: Groups, place: int | None, reader: Reader) -> None:
     """Tell a reader everything behind a place, for as long as it is there."""
+    loop = asyncio.get_running_loop()
+    heard = loop.time()
     while True:
+        data = b""
         if place is None or not events.has(place):
             place, data = events.snapshot(groups)
-            await reader.send(data)
         elif place < events.seq:
             place, data = events.after(place, groups)
-            if data:
-                await reader.send(data)
+            # Changes that it may not see wake it too, and then no beat does
+            if not data and loop.time() - heard > events.bell.beat_s / 2:
+                data = PING
         else:
             await events.bell.wait()
             if place == events.seq:
-                await reader.send(PING)
+                data = PING
+        if data:
+            await reader.send(data)
+            heard = loop.time()
 
 
 def _last_id(request: web.Request, query: RunEventQuery) -> str | None:

@@ -278,6 +278,31 @@ async def test_a_group_is_told_of_its_own_runs_alone(tmp_path: Path) -> None:
         assert (hidden.status, "b1" in hidden.text) == (200, False)
 
 
+async def test_changes_that_a_reader_may_not_see_do_not_keep_it_from_hearing_that_the_stream_lives(
+    served: Served,
+) -> None:
+    await served.client.submit(ONE, run_id="mine")
+    await served.running("mine")
+    record = await served.session.record("mine")
+    served.session.events.bell.beat_s = 0.2
+    going = True
+
+    async def change() -> None:
+        revision = 1000
+        while going:
+            revision += 1
+            served.session.events.tell(record.changed(revision=revision))
+            await asyncio.sleep(0.01)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(change())
+        async with stream(served.http, f"{served.url}{ALL}?group=another") as reader:
+            assert (await reader.next())[1]["runs"] == []
+
+            assert [await reader.block() for _ in range(2)] == [": ping", ": ping"]
+        going = False
+
+
 async def test_more_streams_than_the_process_has_room_for_are_asked_to_come_back(
     tmp_path: Path,
 ) -> None:
