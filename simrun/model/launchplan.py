@@ -177,7 +177,7 @@ class Active(StoredModel):
 
     schema_: Literal[1] = Field(default=1, alias="schema")
     version: str | None = None
-    activated_at: float = 0.0
+    activated_at: float
     """Wall time in seconds since 1970 UTC of the activation, or of the deactivation."""
     by: str = ""
 

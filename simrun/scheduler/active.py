@@ -139,7 +139,7 @@ class ActivePlans:
             active = self._store.active_at(place)
         except DamagedRecord as error:
             text = f"which version is active can't be read: {error}; activate one again"
-            return _Known(signature, None, _unreadable(place, Active(), text))
+            return _Known(signature, None, _unreadable(place, Active(activated_at=0.0), text))
         if active is None or active.version is None:
             return _Known(signature, active, None)
         try:

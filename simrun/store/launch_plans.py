@@ -168,7 +168,7 @@ class LaunchPlanStore:
         with self._alone(place):
             active: Active | None = None
             with suppress(DamagedRecord):
-                active = self._active(place) or Active()
+                active = self._active(place) or Active(activated_at=now)
             if active is not None and (
                 active.version is None or version not in (None, active.version)
             ):

@@ -30,7 +30,7 @@ class Pause(StoredModel):
 
     schema_: Literal[1] = Field(default=1, alias="schema")
     paused: bool = True
-    at: float = 0.0
+    at: float
     """When it began, in seconds since 1970."""
     by: str = ""
     resumed_at: float | None = None
@@ -67,7 +67,7 @@ class Pauses:
         try:
             return codec.read(Pause, self._root / f"{key}{_END}")
         except DamagedRecord:
-            return Pause(by="a record that can't be read")
+            return Pause(at=0.0, by="a record that can't be read")
 
     def pause(self, key: str, *, by: str, now: float) -> Pause:
         """Pause a schedule, or ALL; one that is paused stays as it is."""
