@@ -16,7 +16,7 @@ from simrun.model.record import RunRecord
 from simrun.model.report import AttemptEvidence, Observation, WorkerReport
 from simrun.service.decision import Effect, KeepAttempt, Observe, View
 from simrun.service.evidence import evidence_of, merged
-from simrun.service.leftovers import Leftovers
+from simrun.service.leftovers import note_stopped
 from simrun.service.logs import keep_logs
 from simrun.service.states import is_oom
 from simrun.service.tally import Tally
@@ -69,7 +69,6 @@ class Effects:
         self._pool, self._clock = pool, clock
         self._tally = tally or Tally()
         self._kept: dict[str, dict[tuple[str, int, str], Attempt]] = {}
-        self._leftovers = Leftovers(store, backend, pool, clock)
 
     def files_of(self, view: View, effects: Iterable[Effect]) -> FileWork | None:
         """Give the effects that are files, as far as they are not done; settling is the controller's."""
@@ -202,7 +201,6 @@ class Effects:
         if after.pending_logs and await self._keep_logs(after):
             after = after.changed(pending_logs=False)
         if after.pending_cancel and await self._stop(after):
-            await self._leftovers.stopped(after)
             after = after.changed(pending_cancel=False)
         if after.pending_release and await self._release(after):
             after = after.changed(pending_release=False)
@@ -213,9 +211,8 @@ class Effects:
     async def delete_workflow(self, record: RunRecord) -> float:
         """Delete the workflow of a run that ended long ago and has nothing pending; the seconds until it may be, 0 when it was.
 
-        Its logs are kept, its pods take up room. A service that was away is told of what it left. Until then what still ends of it is noted.
+        Its logs are kept, its pods take up room. A service that was away is told of what it left.
         """
-        await self._leftovers.look(record)
         ended, name = record.times.ended, record.workflow_name
         if ended is None or name is None:
             return 0.0
@@ -240,6 +237,7 @@ class Effects:
             return True
         try:
             await self._backend.stop(record.workflow_name)
+            await self._pool.run(note_stopped, self._store, record, self._clock.wall())
         except (SimrunError, OSError) as error:
             log.warning("workflow %s is not stopped yet: %s", record.workflow_name, error)
             return False

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from simrun.backends.base import Attempt, Phase
-from simrun.base.errors import BackendUnavailable
 from simrun.model.record import RunState
 from simrun.model.report import AttemptEvidence
+from simrun.service.leftovers import note_stopped
 from tests.service.world import World, make_world, submission
 
 SWEEP = submission(
@@ -35,12 +33,6 @@ def runs(worker: str, world: World, **more: Any) -> Attempt:
     return Attempt(**{"n": 0, **values, **more})
 
 
-def ends(worker: str, world: World, **more: Any) -> Attempt:
-    at = world.clock.wall()
-    values = {"phase": Phase.FAILED, "reason": "evicted", "exit_code": 143, "ended": at}
-    return runs(worker, world, **{**values, **more})
-
-
 def evidence(world: World) -> dict[str, AttemptEvidence]:
     return {item.worker: item for item in world.store.evidence("run1", "sweep")}
 
@@ -54,58 +46,6 @@ async def test_extra_workers_that_are_stopped_with_their_run_get_a_reason_and_an
     assert (stopped.reason, stopped.ended) == ("cancelled", world.clock.wall())
     assert stopped.message == "stopped when its run ended (succeeded)"
     assert evidence(world)["sweep-w0"].reason == "completed"
-
-
-async def test_what_is_seen_of_their_end_later_is_noted(world: World) -> None:
-    name = await extra_workers_outlive_the_merge(world)
-    world.clock.advance(5)
-    world.backend.attempt(name, "sweep-w1", ends("sweep-w1", world, message="main: Error"))
-    world.backend.attempt(
-        name, "sweep-w2", ends("sweep-w2", world, reason="completed", exit_code=0)
-    )
-    await world.look()
-
-    one, other = evidence(world)["sweep-w1"], evidence(world)["sweep-w2"]
-    assert (one.reason, one.exit_code, one.ended) == ("cancelled", 143, world.clock.wall())
-    assert one.message == "stopped when its run ended (succeeded); main: Error"
-    assert (other.reason, other.exit_code) == ("completed", 0)
-
-
-async def test_an_attempt_that_is_called_ended_before_it_is_has_not_ended(world: World) -> None:
-    name = await extra_workers_outlive_the_merge(world)
-    stopped_at = world.clock.wall()
-    world.clock.advance(5)
-    early = ends("sweep-w1", world, reason="cancelled", exit_code=None, ended=None)
-    world.backend.attempt(name, "sweep-w1", early)
-    await world.look()
-    assert evidence(world)["sweep-w1"].ended == stopped_at
-
-    world.backend.attempt(name, "sweep-w1", ends("sweep-w1", world))
-    await world.look()
-
-    assert evidence(world)["sweep-w1"].ended == world.clock.wall()
-
-
-async def test_nobody_is_asked_again_once_all_have_ended(world: World) -> None:
-    name = await extra_workers_outlive_the_merge(world)
-    for worker in ("sweep-w1", "sweep-w2"):
-        world.backend.attempt(name, worker, ends(worker, world))
-    await world.look()
-    asked = len(world.backend.calls)
-    await world.look()
-
-    assert world.backend.calls[asked:] == []
-
-
-async def test_a_backend_that_is_away_is_asked_again(world: World) -> None:
-    name = await extra_workers_outlive_the_merge(world)
-    world.backend.attempt(name, "sweep-w1", ends("sweep-w1", world))
-    world.backend.fail_next("status")
-    with pytest.raises(BackendUnavailable):
-        await world.look()
-    await world.look()
-
-    assert evidence(world)["sweep-w1"].exit_code == 143
 
 
 async def test_attempts_of_a_cancelled_run_and_those_told_to_leave_before_it_keep_their_reason(
@@ -140,16 +80,23 @@ async def test_a_service_that_died_before_the_stop_notes_it_at_its_next_start(
     assert evidence(world)["sweep-w0"].reason == "cancelled"
 
 
-async def test_what_ended_by_itself_just_before_its_run_keeps_its_own_reason(world: World) -> None:
-    name = await world.start(SWEEP)
-    world.backend.attempt(name, "sweep-w1", runs("sweep-w1", world))
-    await world.look()
-    before = world.clock.wall()
-    world.clock.advance(60)
-    await world.controller.cancel("run1")
-    world.backend.attempt(
-        name, "sweep-w1", ends("sweep-w1", world, reason="error", exit_code=3, ended=before)
-    )
+async def test_it_is_noted_once_however_often_the_end_is_settled(world: World) -> None:
+    await extra_workers_outlive_the_merge(world)
+    before = evidence(world)
+    world.clock.advance(100)
+    await world.controller.settle("run1")
     await world.look()
 
-    assert evidence(world)["sweep-w1"].reason == "error"
+    assert evidence(world) == before
+
+
+async def test_what_was_deleted_before_the_stop_came_through_does_not_come_back(
+    world: World,
+) -> None:
+    await extra_workers_outlive_the_merge(world)
+    record = world.record()
+    world.store.delete("run1")
+
+    note_stopped(world.store, record, world.clock.wall())
+
+    assert not world.store.layout.run("run1").root.exists()
