@@ -28,21 +28,25 @@ async def namespace(kube: KubeSession) -> AsyncIterator[str]:
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
     await kube.create("/api/v1/namespaces", body)
     try:
-        await _until_there(kube, f"/api/v1/namespaces/{name}/serviceaccounts/default")
+        await _until(kube, f"/api/v1/namespaces/{name}/serviceaccounts/default", there=True)
         yield name
     finally:
         await kube.delete(f"/api/v1/namespaces/{name}")
+        # What is measured next shall not share the server with the removal of thousands of objects
+        await _until(kube, f"/api/v1/namespaces/{name}", there=False, seconds=600)
 
 
-async def _until_there(kube: KubeSession, path: str) -> None:
-    async with asyncio.timeout(60):
+async def _until(kube: KubeSession, path: str, *, there: bool, seconds: float = 60) -> None:
+    async with asyncio.timeout(seconds):
         while True:
             try:
                 await kube.get(path)
+                found = True
             except errors.NotFound:
-                await asyncio.sleep(0.2)
-            else:
+                found = False
+            if found == there:
                 return
+            await asyncio.sleep(0.2 if there else 1)
 
 
 def pod(name: str, run: str, task: str, *, workflow: str = "", owner: Json | None = None) -> Json:
