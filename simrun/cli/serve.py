@@ -52,6 +52,14 @@ VARIABLES = "SIMRUN_SERVE"
     help="How much each group may have at once (YAML). [default: no limits]",
 )
 @click.option(
+    "--schedule-rate",
+    metavar="N",
+    type=click.FloatRange(min=0.01),
+    default=50.0,
+    show_default=True,
+    help="Runs that all schedules together begin in a second, above 200 at once.",
+)
+@click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
     default="text",
@@ -85,6 +93,7 @@ def command(
     index: Path | None,
     tokens: Path | None,
     limits: Path | None,
+    schedule_rate: float,
     log_format: Literal["text", "json"],
     log_level: Literal["debug", "info", "warning", "error"],
     access_log: bool | None,
@@ -120,6 +129,7 @@ def command(
         owner=place.owner,
         tokens=tokens,
         limits=read_limits(limits),
+        schedule_rate=schedule_rate,
     )
     if tokens is not None:
         load_tokens(tokens)  # what is wrong with them is told before anything is made

@@ -29,6 +29,7 @@ from simrun.aio.lag import LagProbe
 from simrun.base.errors import InvalidInput, SimrunError
 from simrun.base.term import UNLIMITED, Election, Term
 from simrun.model.serving import LimitsFile
+from simrun.scheduler.scheduler import SchedulerSettings
 from simrun.service.api.app import make_app, withdraw
 from simrun.service.api.origin import is_loopback
 from simrun.service.auth import Tokens
@@ -64,6 +65,8 @@ class ServeOptions:
     """File of the tokens; without it whoever reaches the address may do everything, so it must be a loopback address."""
 
     limits: LimitsFile = field(default_factory=LimitsFile)
+    schedule_rate: float = 50.0
+    """Runs that all schedules together begin in a second, on average."""
 
     def __post_init__(self) -> None:
         if self.tokens is None and not is_loopback(self.host):
@@ -117,6 +120,7 @@ async def serve(
                     owner=options.owner,
                     term=term,
                     limits=Limits(options.limits),
+                    schedules=SchedulerSettings(rate=options.schedule_rate),
                 )
             )
             lag = LagProbe()

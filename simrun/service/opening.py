@@ -19,6 +19,7 @@ from simrun.base.clock import Clock, SystemClock
 from simrun.base.errors import Locked
 from simrun.base.term import UNLIMITED, Term
 from simrun.model.record import RunRecord
+from simrun.scheduler.scheduler import SchedulerSettings
 from simrun.service.controller import Controller
 from simrun.service.housekeeping import keep_house
 from simrun.service.index import IndexedRunStore
@@ -53,6 +54,7 @@ async def open_session(
     clock: Clock | None = None,
     term: Term = UNLIMITED,
     limits: Limits | None = None,
+    schedules: SchedulerSettings | None = None,
 ) -> AsyncIterator[Session]:
     """Open a store, take its lock, and follow its runs until left.
 
@@ -100,7 +102,16 @@ async def open_session(
             controller.resume = Submitter(
                 store, resources, live, pool, clock, write=controller.write
             )
-            session = Session(store, live, controller, pool, clock, timings=timings, limits=limits)
+            session = Session(
+                store,
+                live,
+                controller,
+                pool,
+                clock,
+                timings=timings,
+                limits=limits,
+                schedules=schedules,
+            )
             async with session.feeds, asyncio.TaskGroup() as group:
                 following = group.create_task(controller.run(), name="controller")
                 await controller.recover()

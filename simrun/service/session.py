@@ -26,6 +26,7 @@ from simrun.base.clock import Clock
 from simrun.base.errors import BackendUnavailable, Conflict
 from simrun.model.record import RunRecord
 from simrun.model.workflow import Submission
+from simrun.scheduler.scheduler import SchedulerSettings
 from simrun.service.attachments import Attachment
 from simrun.service.controller import Controller
 from simrun.service.events import KEPT_S, Events
@@ -66,6 +67,7 @@ class Session:
         *,
         timings: StoreTimings | None = None,
         limits: Limits | None = None,
+        schedules: SchedulerSettings | None = None,
     ) -> None:
         self.store = store
         self.limits = limits or Limits()
@@ -79,7 +81,7 @@ class Session:
         self._check = StoreCheck(store.layout.root, clock)
         self._progress = ProgressReader(store)
         self._submissions: dict[str, Submission] = {}
-        self.schedules = Schedules(self, pool, clock)
+        self.schedules = Schedules(self, pool, clock, schedules)
         """Launch plans; their schedules are fired by `simrun serve` only."""
         self.events = Events(self._recent, clock)
         """What is told of all runs."""
