@@ -205,6 +205,8 @@ def _told(view: ScheduleView) -> list[str]:
         f"  catches up: {plural(view.backlog, 'instant')} left" if view.catching_up else "",
         f"  next: {', '.join(view.next)}" if view.next else "  nothing to come",
     ]
+    if view.skipped:
+        lines.append(f"  clocks skip: {', '.join(view.skipped)} (nothing is fired for them)")
     if view.last:
         rows = [
             (

@@ -11,12 +11,13 @@ Pure state: no clock, no waiting.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
 from simrun.model.launchplan import CatchUp
-from simrun.scheduler.cron import Timetable
+from simrun.scheduler.cron import Cron, MissingTime, Timetable
 from simrun.scheduler.history import History, Why
 from simrun.scheduler.launch_plans import next_in_window
 from simrun.scheduler.plan import Dropped, Policy, due
@@ -174,6 +175,11 @@ class Lane:
             last.until, last.left = window.until, last.left + window.left
         else:
             self.windows.append(window)
+
+    def skipped_by_clocks(self, now: datetime) -> Iterator[MissingTime]:
+        """Give the times on the wall that would have been instants up to now, had clocks not gone forward over them."""
+        if isinstance(self.timetable, Cron) and self.considered < now:
+            yield from self.timetable.missing_times(self.considered, now)
 
     def step_back(self, now: datetime) -> None:
         """Forget what lies after now, because the clock was ahead: it comes again, and what has its run by then stays as it is."""

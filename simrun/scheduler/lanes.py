@@ -107,7 +107,11 @@ class Lanes:
         self._timeline.rebuild(self.by_key.values())
 
     def _come_due(self, lane: Lane, now: datetime, on_time: timedelta) -> None:
+        missing = next(iter(lane.skipped_by_clocks(now)), None)
         dropped = lane.come_due(now, on_time)
+        if missing is not None and lane.fires:
+            text = "schedule %s: clocks went forward over %s, which fires nothing"
+            log.warning(text, lane.plan.key, missing.local.isoformat(timespec="minutes"))
         if dropped is not None:
             self._note_dropped(lane, dropped)
         if lane.windows and not lane.fires:

@@ -17,18 +17,19 @@ import asyncio
 import logging
 import random as random_module
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
 from simrun.base.clock import Clock
 from simrun.model.launchplan import instant_of, instant_text
-from simrun.scheduler.firing import TRIES, Fire, Firing, may_go_on
+from simrun.scheduler.firing import TRIES, Firing, may_go_on
 from simrun.scheduler.history import History
 from simrun.scheduler.lane import Lane
 from simrun.scheduler.lanes import ON_TIME, Lanes
 from simrun.scheduler.limiter import Limiter
 from simrun.scheduler.ports import ActiveSchedule, Notes, PlanSource, Runs
+from simrun.scheduler.states import LaneState, counted, state_of, trouble_of
 from simrun.scheduler.statistics import SchedulerStatistics
 
 log = logging.getLogger(__name__)
@@ -37,9 +38,6 @@ STEP_BACK: Final = timedelta(seconds=0.5)
 """A wall clock that goes back by more than this was set; by less it was slewed, and standing still for a moment does."""
 TURN_S: Final = 0.005
 """How long a tick may keep the loop before it lets others have a turn."""
-STUCK_S: Final = 60.0
-BUSY_S: Final = 180.0
-"""How long one fire may take before it counts as hanging: longer than any call of a backend that answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,21 +53,6 @@ class SchedulerSettings:
     watch_every_s: float = 5.0
     longest_sleep_s: float = 1.0
     """So that a clock that was set is noticed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaneState:
-    """One schedule as people see it."""
-
-    plan: ActiveSchedule
-    next: datetime | None
-    """The instant it waits for; None when nothing is to come, or nothing is fired."""
-    considered: datetime
-    backlog: int
-    catching_up: bool
-    waiting: list[Fire] = field(default_factory=list)
-    """Instants that wait for another try, or for the end of an earlier run."""
-    history: History
 
 
 class Scheduler:
@@ -309,18 +292,7 @@ class Scheduler:
 
     def state(self, key: str) -> LaneState | None:
         """Give one schedule as it is now; None when it is not active."""
-        lane = self._lanes.by_key.get(key)
-        if lane is None:
-            return None
-        return LaneState(
-            plan=lane.plan,
-            next=lane.next if lane.fires else None,
-            considered=lane.considered,
-            backlog=lane.backlog,
-            catching_up=key in self._lanes.catching,
-            waiting=list(self._firing.waiting.get(lane, ())),
-            history=lane.history,
-        )
+        return state_of(self._lanes, self._firing, key)
 
     def history(self, key: str) -> History | None:
         """Give what became of the instants of a plan, active or not; None when nothing is known."""
@@ -329,22 +301,8 @@ class Scheduler:
     @property
     def statistics(self) -> SchedulerStatistics:
         """The numbers, with those that are counted now."""
-        numbers, lanes = self._numbers, self._lanes.by_key.values()
-        numbers.schedules = len(lanes)
-        numbers.paused = sum(bool(lane.plan.paused) for lane in lanes)
-        numbers.unfit = sum(bool(lane.plan.trouble) for lane in lanes)
-        numbers.catching_up = len(self._lanes.catching)
-        numbers.retrying = sum(map(len, self._firing.waiting.values()))
-        numbers.backlog = sum(lane.backlog for lane in lanes)
-        return numbers
+        return counted(self._numbers, self._lanes, self._firing)
 
     def trouble(self) -> list[str]:
         """Say what keeps schedules from being fired; empty when nothing does."""
-        now, found = self._clock.monotonic(), []
-        late = now - (self._numbers.last_tick_monotonic or now)
-        if late > STUCK_S:
-            found.append(f"the scheduler has not ticked for {late:.0f} s")
-        busy = self._firing.busy_since()
-        if busy is not None and now - busy > BUSY_S:
-            found.append(f"a fire of a schedule has not come to its end for {now - busy:.0f} s")
-        return found
+        return trouble_of(self._numbers, self._firing, self._clock.monotonic())

@@ -8,19 +8,22 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Final
 
 from pydantic import BaseModel
 
 from simrun.base.errors import DamagedRecord, NotFound
 from simrun.model.launchplan import Schedule, instant_of, instant_text
+from simrun.scheduler.cron import Cron
 from simrun.scheduler.history import Counts, Failure, History, Loss
 from simrun.scheduler.launch_plans import next_in_window
 from simrun.scheduler.ports import ActiveSchedule
-from simrun.scheduler.scheduler import LaneState
+from simrun.scheduler.states import LaneState
 from simrun.service.scheduled_runs import is_of
 from simrun.store.runs import RunStore
 
+SKIPPED_SHOWN: Final = 10
 _INSTANT: Final = timedelta.resolution
 
 
@@ -66,6 +69,8 @@ class ScheduleView(BaseModel):
     catching_up: bool = False
     backlog: int = 0
     next: list[str] = []
+    skipped: list[str] = []
+    """Times on the clocks of the zone that match but don't exist, between the instants that are told here: nothing is fired for them."""
     last: list[PastFire] = []
     waiting: list[WaitingFire] = []
     counts: Counts = Counts()
@@ -83,6 +88,14 @@ def upcoming(plan: ActiveSchedule, now: datetime, number: int) -> list[str]:
         if at is not None:
             found.append(instant_text(at))
     return found
+
+
+def skipped_times(plan: ActiveSchedule, begin: datetime, end: datetime) -> list[str]:
+    """Give the local times in a span that match a schedule and are skipped when clocks go forward: 2026-03-08T02:30."""
+    if not isinstance(plan.timetable, Cron) or begin >= end:
+        return []
+    missing = islice(plan.timetable.missing_times(begin, end), SKIPPED_SHOWN)
+    return [item.local.isoformat(timespec="minutes") for item in missing]
 
 
 def past(

@@ -23,6 +23,7 @@ from simrun.service.schedule_view import (
     ScheduleView,
     open_failures,
     past,
+    skipped_times,
     upcoming,
     waiting_of,
 )
@@ -150,7 +151,13 @@ async def _view(session: Session, plan: ActiveSchedule, query: ScheduleQuery) ->
         next=await session.in_pool(upcoming, plan, now, query.next),
         last=await session.in_pool(past, session.store, plan, state, now, query.last),
     )
+    told = [
+        datetime.fromisoformat(text) for text in (*view.next, *(one.instant for one in view.last))
+    ]
     update: dict[str, object] = {}
+    if told:
+        begin, end = min(*told, now), max(*told, now)
+        update["skipped"] = await session.in_pool(skipped_times, plan, begin, end)
     if state is not None:
         update |= {"catching_up": state.catching_up, "backlog": state.backlog}
         update["waiting"] = waiting_of(plan, state, schedules.monotonic())
