@@ -288,3 +288,34 @@ async def test_a_month_of_minutes_that_was_missed_stops_neither_the_api_nor_othe
     await scheduler.drain()
     assert lane.history.counts["created"] <= made + 1
     assert (await served.ask("GET", "/api/v1/schedules"))[1]["backlog"] == 0
+
+
+async def test_a_ticker_that_is_stuck_is_not_ready(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler = served.session.schedules.scheduler
+    while not scheduler.statistics.ticks:
+        await asyncio.sleep(0.01)
+
+    async def stuck() -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(scheduler, "tick", stuck)
+    scheduler.statistics.last_tick_monotonic -= 100
+    status, body, _ = await served.ask("GET", "/readyz")
+    assert status == 503
+    assert any("has not ticked" in reason for reason in body["reasons"])
+    monkeypatch.undo()
+    while (await served.ask("GET", "/readyz"))[0] != 200:
+        await asyncio.sleep(0.05)
+
+
+async def test_a_time_that_clocks_skip_is_told(served: Served) -> None:
+    # Whatever day it is: clocks there go forward over half past two once a year
+    await make(served, schedule={"cron": "30 2 * 3 *", "timezone": "America/New_York"})
+    await served.ask("POST", f"{PLANS}/nightly/versions/1/activate?group=lab")
+    _, shown, _ = await served.ask("GET", f"{PLANS}/nightly/schedule?group=lab&next=32")
+    assert shown["skipped"]
+    for text in shown["skipped"]:
+        assert text[4:8] == "-03-"
+        assert text.endswith("T02:30")
