@@ -210,6 +210,32 @@ def test_a_namespace_that_is_restricted_takes_the_pod(values: Path | None) -> No
     assert not any("hostPath" in volume for volume in spec["volumes"])
 
 
+def test_a_claim_that_is_named_twice_is_mounted_once() -> None:
+    more = ("snapshots.existingClaim=simrun-store", "store.path=below", "snapshots.path=published")
+    named = [word for one in more for word in ("--set", one)]
+    for given, below in ((named, "published"), (named[:4], "below/snapshots")):
+        manifests = documents(template(None, *given))
+        (deployment,) = [one for one in manifests if one["kind"] == "Deployment"]
+        volumes = deployment["spec"]["template"]["spec"]["volumes"]
+
+        claims = [one for one in volumes if "persistentVolumeClaim" in one]
+
+        assert [one["name"] for one in claims] == ["store"]
+        assert config_of(manifests).snapshots_path == below
+
+
+def test_the_alerts_are_those_of_the_documentation() -> None:
+    ours = CHART / "files" / "simrun.rules.yaml"
+    theirs = CHART.parents[1] / "docs" / "monitoring" / "simrun.rules.yaml"
+    if os.environ.get("SIMRUN_GOLDEN") == "write":
+        ours.write_bytes(theirs.read_bytes())
+
+    (rules,) = [one for one in documents(template(FULL)) if one["kind"] == "PrometheusRule"]
+
+    assert ours.read_bytes() == theirs.read_bytes(), "SIMRUN_GOLDEN=write copies them"
+    assert rules["spec"] == yaml.safe_load(theirs.read_text())
+
+
 # --- the image
 
 

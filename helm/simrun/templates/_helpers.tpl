@@ -83,7 +83,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- $claim := default .Values.store.existingClaim .Values.snapshots.existingClaim -}}
 {{- $_ := set $config "snapshots" (dict "persistentVolumeClaim" (dict "claimName" $claim "readOnly" true)) -}}
 {{- $below := .Values.snapshots.path -}}
-{{- if not .Values.snapshots.existingClaim -}}
+{{- if eq $claim .Values.store.existingClaim -}}
 {{- $below = default (printf "%s/snapshots" (include "simrun.storePath" .)) $below -}}
 {{- end -}}
 {{- $_ := set $config "snapshots_path" (trimAll "/" $below) -}}
