@@ -48,8 +48,8 @@ class Pool:
 
     `patience_s` is how long a call may wait for a thread before `in_thread` raises Saturated; None waits for ever. A
     call that a thread has taken is never given up: a thread cannot be stopped, and what it writes would come as a
-    surprise. So a server that hangs costs at most `threads` callers, and the others are told at once. `measure` is told each function that was
-    called and the seconds it took, in its thread.
+    surprise. So a server that hangs costs at most `threads` callers, and the others are told at once. `measure` is told each
+    function that was called and the seconds it took, in its thread.
     """
 
     def __init__(
@@ -71,8 +71,8 @@ class Pool:
 
     @property
     def executor(self) -> Executor:
-        """The threads themselves, for a library that takes an executor and waits by itself."""
-        return self._executor
+        """The threads as a library takes them that waits by itself; its calls are counted like all others."""
+        return _Threads(self)
 
     @property
     def statistics(self) -> PoolStatistics:
@@ -95,6 +95,14 @@ class Pool:
     def close(self) -> None:
         """Take no more calls and drop those that wait; those that run are left to end."""
         self._executor.shutdown(wait=False, cancel_futures=True)
+
+
+class _Threads(Executor):
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        return self._pool.submit(functools.partial(fn, *args, **kwargs))
 
 
 async def in_thread(

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import aiofiles
-
+from simrun.aio.files import opened
 from simrun.aio.threads import Pool
 from simrun.backends.base import Backend, Phase
 from simrun.model.record import RunRecord
@@ -46,7 +45,7 @@ async def _fetch(pool: Pool, chunks: AsyncIterator[bytes], target: Path) -> None
     part = files.temporary_name(target.parent)
     size = 0
     try:
-        async with aiofiles.open(part, "wb") as file:
+        async with opened(pool, lambda: part.open("xb")) as file:
             async for chunk in chunks:
                 await file.write(chunk)
                 size += len(chunk)

@@ -135,7 +135,7 @@ async def archive(request: web.Request) -> web.StreamResponse:
     found = _of_tasks(session.store, record.id, tasks, query.prefix)
     async with request.app[STREAMS].open(request, headers) as response:
         if request.method != hdrs.METH_HEAD:
-            while (item := await session.in_pool(next, found, None)) is not None:
+            while (item := await session.streams.run(next, found, None)) is not None:
                 await _send_member(session, response, record.id, item)
             await response.write(END)
     return response

@@ -138,7 +138,7 @@ async def task_log(request: web.Request) -> web.StreamResponse:
             # Asked before the look, so that what was written before the end is sent
             ended = not follow or _ended(await session.record(run_id), task)
             pieces = reader.read()
-            while (item := await session.in_pool(next, pieces, None)) is not None:
+            while (item := await session.streams.run(next, pieces, None)) is not None:
                 await response.write(item[1])
             if ended:
                 return response

@@ -5,11 +5,12 @@ from __future__ import annotations
 import mimetypes
 import os
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from contextlib import AbstractAsyncContextManager
 
-import aiofiles
+from aiofiles.threadpool.binary import AsyncBufferedIOBase
 from aiohttp import hdrs, web
 
+from simrun.aio import files
 from simrun.service.api.access import SESSION
 from simrun.service.api.problems import problem
 from simrun.service.api.routing import BYTES
@@ -57,12 +58,9 @@ async def send_file(request: web.Request, opener: Opener, *, name: str) -> web.S
         return response
 
 
-def opened(session: Session, opener: Opener) -> Any:
-    """Open a file in the threads for streams, as an asynchronous context manager; entering raises what the opener raises."""
-    executor = session.streams.executor
-    return aiofiles.open(
-        "a file", "rb", buffering=0, opener=lambda _path, _flags: opener(), executor=executor
-    )
+def opened(session: Session, opener: Opener) -> AbstractAsyncContextManager[AsyncBufferedIOBase]:
+    """Open a file in the threads for streams; entering raises what the opener raises."""
+    return files.opened(session.streams, lambda: os.fdopen(opener(), "rb"))
 
 
 def _headers(path: str, etag: str) -> dict[str, str]:
@@ -99,7 +97,7 @@ def _range(request: web.Request, size: int, etag: str) -> tuple[int, int, bool] 
     return start, stop - start, True
 
 
-async def chunks(file: Any, count: int) -> AsyncIterator[bytes]:
+async def chunks(file: AsyncBufferedIOBase, count: int) -> AsyncIterator[bytes]:
     """Read exactly `count` bytes. Raises OSError for a file that became shorter: the answer is cut then, not ended."""
     left = count
     while left > 0:

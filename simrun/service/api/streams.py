@@ -38,11 +38,11 @@ class Streams:
                 retry_after_s=COME_BACK_S,
             )
         task = asyncio.current_task()
-        response = web.StreamResponse(status=status, headers=headers)
-        await response.prepare(request)
         if task is not None:
-            self._tasks.add(task)
+            self._tasks.add(task)  # before it waits for anything: it counts, and can be cut
+        response = web.StreamResponse(status=status, headers=headers)
         try:
+            await response.prepare(request)
             yield response
         except Exception:
             if request.transport is not None:
