@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 from simrun.aio.lag import LagProbe
@@ -161,21 +161,11 @@ async def start_and_tick() -> dict[str, object]:
             await scheduler.save()
             after = memory()
             # A minute in which nothing comes due: the timers of this one are of the day's other minutes
-            ticks = []
-            for _ in range(60):
-                began = time.perf_counter()
-                await scheduler.tick()
-                ticks.append(time.perf_counter() - began)
-            began = time.perf_counter()
-            for _ in range(12):
-                await scheduler.notify_all()
-            watch = time.perf_counter() - began
-            began = time.perf_counter()
-            for _ in range(2):
-                await scheduler.save()
-            saves = time.perf_counter() - began
+            ticks = await cost_ms(scheduler.tick, 60)
+            watch = await cost_ms(scheduler.notify_all, 12)
+            saves = await cost_ms(scheduler.save, 2)
             assert scheduler.statistics.schedules == SCHEDULES
-            cost = (sum(ticks) + watch + saves) * 1e3
+            cost = ticks + watch + saves
             return {
                 "start_s": round(took, 2),
                 "start_cpu_s": round(busy, 2),
@@ -183,10 +173,18 @@ async def start_and_tick() -> dict[str, object]:
                 "memory_mb": round(after - before),
                 "minute_ms": round(cost, 2),
                 "minute_within": cost <= TICK_MS,
-                "ticks_ms": round(sum(ticks) * 1e3, 2),
-                "watch_ms": round(watch * 1e3, 2),
-                "snapshots_ms": round(saves * 1e3, 2),
+                "ticks_ms": round(ticks, 2),
+                "watch_ms": round(watch, 2),
+                "snapshots_ms": round(saves, 2),
             }
+
+
+async def cost_ms(act: Callable[[], Awaitable[None]], times: int) -> float:
+    """Give the processor time of doing something so many times, threads included: waiting for a thread costs nothing."""
+    began = time.process_time()
+    for _ in range(times):
+        await act()
+    return (time.process_time() - began) * 1e3
 
 
 # --- one minute --------------------------------------------------------------------------------------------------------------

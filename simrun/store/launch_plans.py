@@ -52,6 +52,15 @@ class LaunchPlanStore:
             weakref.WeakValueDictionary()
         )
         self._guard = threading.Lock()
+        self._last: tuple[PlanPlace, PlanDir] | None = None
+
+    def _at(self, place: PlanPlace) -> PlanDir:
+        """Give the directory at a place; a start asks three times for each of thousands, and joining paths is what costs then."""
+        last = self._last
+        if last is None or last[0] is not place:
+            last = place, self._layout.launch_plan(place.group_dir, place.name)
+            self._last = last
+        return last[1]
 
     # --- versions ----------------------------------------------------------------------------------------------------
 
@@ -90,7 +99,7 @@ class LaunchPlanStore:
 
     def head_at(self, place: PlanPlace, version: str) -> PlanHead:
         """Give the head of a version of the plan at a place. Raises NotFound, DamagedRecord."""
-        head = self._find(PlanHead, self._layout.launch_plan(place.group_dir, place.name), version)
+        head = self._find(PlanHead, self._at(place), version)
         if head is None:
             raise NotFound(f"no version {version!r} of launch plan {place.name!r}")
         return head
@@ -138,7 +147,7 @@ class LaunchPlanStore:
 
     def active_at(self, place: PlanPlace) -> Active | None:
         """Give what active.json of the plan at a place says now. Raises DamagedRecord."""
-        return self._active(self._layout.launch_plan(place.group_dir, place.name))
+        return self._active(self._at(place))
 
     def activate(self, group: str, name: str, version: str, *, by: str, now: float) -> Active:
         """Make a version the active one. The one that is active already keeps the time of its activation.
@@ -193,7 +202,7 @@ class LaunchPlanStore:
 
         None for a plan of which no version can be read.
         """
-        directory = self._layout.launch_plan(place.group_dir, place.name)
+        directory = self._at(place)
         versions = _versions(files.listing(directory.root))
         active: Active | None = None
         with suppress(DamagedRecord):
@@ -216,7 +225,7 @@ class LaunchPlanStore:
 
     def signature(self, place: PlanPlace) -> Signature | None:
         """Give what changes whenever active.json of a plan does; None where there is none."""
-        path = self._layout.launch_plan(place.group_dir, place.name).active
+        path = self._at(place).active
         try:
             seen = os.stat(path)
         except (FileNotFoundError, NotADirectoryError):
