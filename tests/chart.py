@@ -10,7 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
+from simrun.model.cluster import ClusterConfig
+from simrun.model.load import load_settings
+
 CHART = Path(__file__).parents[1] / "helm" / "simrun"
+FULL = Path(__file__).parent / "golden" / "chart" / "full.values.yaml"
 CLUSTER = Path(__file__).parent / "cluster"
 if str(CLUSTER) not in sys.path:
     sys.path.insert(0, str(CLUSTER))
@@ -44,3 +48,11 @@ def template(values: Path | None = None, *more: str, namespace: str = "here") ->
 def documents(text: str) -> list[Json]:
     """Read manifests."""
     return [one for one in yaml.safe_load_all(text) if one is not None]
+
+
+def config_of(manifests: list[Json]) -> ClusterConfig:
+    """Read the cluster's configuration as `simrun serve` will."""
+    (text,) = [
+        one["data"]["cluster.yaml"] for one in manifests if one["kind"] == "ConfigMap"
+    ]  # fmt: skip
+    return load_settings(ClusterConfig, text.encode(), file="cluster.yaml")

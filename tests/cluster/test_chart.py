@@ -201,7 +201,7 @@ def test_a_campaign_goes_through_the_service_and_ends_right_though_the_pod_is_de
 
 
 def test_the_account_may_do_what_the_service_does_and_nothing_else(release: Release) -> None:
-    """As the cluster sees it; that these are all is a matter of tests/programs/test_chart.py."""
+    """As the cluster sees it; that these are all is a matter of tests/programs/test_chart_roles.py."""
     namespace = release.kubectl.namespace
     spec = {
         "user": f"system:serviceaccount:{namespace}:{release.name}",
