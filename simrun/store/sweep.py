@@ -58,10 +58,7 @@ def _top(layout: StoreLayout) -> Iterator[Path]:
     yield from (layout.root, layout.live, layout.deleted, layout.damaged, layout.snapshots)
     yield from (layout.resources / name for name in files.listing(layout.resources))
     yield from (layout.scheduler, layout.scheduler / "catchup", layout.scheduler / "pauses")
-    for group in files.listing(layout.launch_plans):
-        for name in files.listing(layout.launch_plans / group):
-            yield layout.launch_plan(group, name).root
-    yield from (layout.scheduler, layout.scheduler / "catchup", layout.launch_plans)
+    yield layout.launch_plans
     for group in files.listing(layout.launch_plans):
         plans = layout.launch_plans / group
         yield from (plans, *(plans / name for name in files.listing(plans)))
