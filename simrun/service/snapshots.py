@@ -152,7 +152,7 @@ class Users:
         if not self._store.exists(run_id):
             return False
         path = self._store.layout.run(run_id).submission
-        data = files.read(path) or b""
+        data = files.read(path, listed=True) or b""  # it was there before the record
         if f'"{SNAPSHOT}{self._name}'.encode() in data:
             submission = codec.decode(Submission, data, path)
             if any(use.name == self._name for use in uses(submission)):

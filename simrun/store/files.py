@@ -88,7 +88,7 @@ def open_beneath(root: Path, *names: str) -> int:
                 raise NotFound(f"no file {'/'.join(names)!r}")
             last = position == len(names) - 1
             try:
-                fd = os.open(name, flags if last else flags | os.O_DIRECTORY, dir_fd=where)
+                fd = _open_in(where, name, flags if last else flags | os.O_DIRECTORY)
             except OSError as error:
                 raise NotFound(f"no file {'/'.join(names)!r}") from error
             os.close(where)
@@ -99,6 +99,23 @@ def open_beneath(root: Path, *names: str) -> int:
     except BaseException:
         os.close(where)
         raise
+
+
+def _open_in(directory: int, name: str, flags: int) -> int:
+    """Open a name in an open directory; a denial that the listing contradicts came from a cache, which is made to forget it."""
+    try:
+        return os.open(name, flags, dir_fd=directory)
+    except FileNotFoundError:
+        if name not in os.listdir(directory):
+            raise
+    # As in worker.files, but by descriptor: a pod may put a link in the place of any directory on the way
+    try:
+        os.mkdir(name, dir_fd=directory)
+    except OSError:
+        pass  # "exists"
+    else:
+        os.rmdir(name, dir_fd=directory)  # it went away between the listing and now
+    return os.open(name, flags, dir_fd=directory)
 
 
 def _is_plain(fd: int) -> bool:

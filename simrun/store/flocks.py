@@ -7,7 +7,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from simrun.base.errors import Conflict
@@ -40,6 +40,18 @@ def held(path: Path, how: int, *, patience_s: float, busy: str) -> Iterator[None
             if time.monotonic() > end:
                 raise Conflict(busy)
             time.sleep(_LOOK_S)
+        yield
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def alone_in(directory: Path) -> Iterator[None]:
+    """Keep other processes out of a directory, as far as they ask too. Raises FileNotFoundError."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):  # NFS, say, locks no directories
+            fcntl.flock(fd, fcntl.LOCK_EX)
         yield
     finally:
         os.close(fd)

@@ -7,20 +7,18 @@ of file threads. A run exists when its run.json exists, and run.json comes into 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from weakref import WeakValueDictionary
 
 from simrun.base import ids
 from simrun.base.errors import Conflict, DamagedRecord, Gone, NotFound
 from simrun.model.record import RunRecord
 from simrun.model.workflow import Submission
-from simrun.store import codec
+from simrun.store import codec, flocks
 from simrun.store import files as store_files
+from simrun.store.keylocks import KeyLocks
 from simrun.store.layout import RunDir, StoreLayout
 from simrun.store.traces import Traces
 from simrun.worker import files
@@ -37,8 +35,7 @@ class RunStore(Traces):
     def __init__(self, root: Path, *, owner: tuple[int, int] | None = None) -> None:
         super().__init__(StoreLayout(root))
         self._owner = owner if os.geteuid() == 0 else None
-        self._locks: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
-        self._guard = threading.Lock()
+        self._locks = KeyLocks()
         self._decoded: codec.Decoded[RunRecord] = codec.Decoded()
         self.leads: Callable[[], bool] | None = None
         """Where several services may write, whether this one leads now; None where a lock keeps the others out."""
@@ -136,18 +133,10 @@ class RunStore(Traces):
         Among the threads of this process always; among processes where the file system locks directories: a local disk.
         On a cluster one service does all this (its Lease), and the link of the record decides in any case.
         """
-        with self.locked(run.root.name):
-            try:
-                fd = os.open(run.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            except FileNotFoundError:
-                yield  # nothing there to guard
-                return
-            try:
-                with suppress(OSError):  # NFS, say, locks no directories
-                    fcntl.flock(fd, fcntl.LOCK_EX)
-                yield
-            finally:
-                os.close(fd)
+        with self.locked(run.root.name), ExitStack() as stack:
+            with suppress(FileNotFoundError):  # nothing there to guard
+                stack.enter_context(flocks.alone_in(run.root))
+            yield
 
     def _refuse_deleted(self, run_id: str) -> None:
         if self._deleted(run_id):
@@ -190,7 +179,11 @@ class RunStore(Traces):
 
     def submission(self, run_id: str) -> Submission:
         """Give what was submitted. Raises NotFound, DamagedRecord."""
-        submission = codec.read(Submission, self._run(run_id).submission)
+        path = self._run(run_id).submission
+        submission = codec.read(Submission, path)
+        if submission is None and self.exists(run_id):
+            # It was there before the record was: "no" came from a cache
+            submission = codec.read(Submission, path, listed=True)
         if submission is None:
             raise NotFound(f"run {run_id!r} has no submission.json")
         return submission
@@ -204,9 +197,7 @@ class RunStore(Traces):
     @contextmanager
     def locked(self, run_id: str) -> Iterator[None]:
         """Hold the record lock of a run: nothing but file work may happen under it, never a call of the backend."""
-        with self._guard:
-            lock = self._locks.setdefault(run_id, threading.Lock())
-        with lock:
+        with self._locks.held(run_id):
             yield
 
     def write_if_unchanged(self, before: RunRecord, after: RunRecord) -> RunRecord | None:

@@ -31,7 +31,7 @@ class Traces:
         for name in files.listing(directory):
             if name.endswith(".json"):
                 try:
-                    report = codec.read(WorkerReport, directory / name)
+                    report = codec.read(WorkerReport, directory / name, listed=True)
                 except DamagedRecord:
                     continue
                 if report is not None:
@@ -44,7 +44,7 @@ class Traces:
         found = []
         for name in files.listing(directory):
             try:
-                item = codec.read(AttemptEvidence, directory / name)
+                item = codec.read(AttemptEvidence, directory / name, listed=True)
             except DamagedRecord:
                 continue
             if item is not None:
@@ -96,7 +96,11 @@ class Traces:
 
     def _kept_evidence(self, path: Path) -> AttemptEvidence | None:
         try:
-            return codec.read(AttemptEvidence, path)
+            kept = codec.read(AttemptEvidence, path)
+            if kept is None and path.name in files.listing(path.parent):
+                # Looked for in vain before, and written since by another host, which led then
+                kept = codec.read(AttemptEvidence, path, listed=True)
+            return kept
         except DamagedRecord:
             return None
 

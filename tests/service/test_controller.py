@@ -472,8 +472,7 @@ async def test_no_call_of_the_backend_is_made_under_the_record_lock(world: World
     real = world.backend.status
 
     async def status(which: str):  # type: ignore[no-untyped-def]
-        lock = world.store._locks.get("run1")
-        held.append(lock is not None and lock.locked())
+        held.append(world.store._locks.locked("run1"))
         return await real(which)
 
     world.backend.status = status  # type: ignore[method-assign]

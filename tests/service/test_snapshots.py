@@ -13,6 +13,7 @@ from simrun.service.snapshots import Users, check_again, pinned, take_local_data
 from simrun.service.submission import create_run, new_record
 from simrun.store.runs import RunStore
 from simrun.store.snapshots import Making, SnapshotStore
+from tests.mounts import two_views
 from tests.service.world import submission
 
 
@@ -199,3 +200,20 @@ def test_what_names_no_snapshot_is_refused(text: str) -> None:
 def test_a_local_path_is_known_by_how_it_begins(path: str) -> None:
     source = parse_source(f"snapshot:{path}")
     assert (source.kind, source.path) == ("data", path)
+
+
+def test_a_run_of_another_host_keeps_its_snapshot_though_its_submission_was_denied_a_moment_ago(
+    mesh: Path,
+) -> None:
+    with two_views() as (here, there):
+        mine, theirs = RunStore(here), RunStore(there)
+        mine.open()
+        SnapshotStore(mine.layout).create(mesh, Making("default", 0.0, name="mesh"))
+        run = mine.layout.run("run1")
+        run.root.mkdir()
+        assert not theirs.layout.run("run1").submission.exists()
+        create(mine, reading("snapshot:mesh"))
+        assert not theirs.layout.run("run1").submission.exists()
+
+        assert Users(theirs, "mesh")() == ["run1"]
+        assert theirs.submission("run1") == mine.submission("run1")

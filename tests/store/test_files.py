@@ -223,6 +223,25 @@ def test_nothing_beneath_a_run_leads_out_blocks_or_tells_what_is_outside(
     assert left_open(run.parent) == []
 
 
+def test_a_file_that_another_host_wrote_is_opened_though_it_was_denied_a_moment_ago() -> None:
+    with two_views() as (here, there):
+        (here / "out").mkdir()
+        for names in (("out", "a", "b"), ("out", "c")):
+            with pytest.raises(NotFound):
+                open_beneath(there, *names)
+            assert not there.joinpath(*names).exists()
+        (here / "out" / "a").mkdir()
+        (here / "out" / "a" / "b").write_text("text")
+        (here / "out" / "c").write_text("text")
+        assert not (there / "out" / "c").exists()  # the kernel answers, not the file server
+
+        for names in (("out", "a", "b"), ("out", "c")):
+            fd = open_beneath(there, *names)
+            assert os.read(fd, 100) == b"text"
+            os.close(fd)
+        assert sorted(os.listdir(here / "out")) == ["a", "c"]
+
+
 def left_open(top: Path) -> list[str]:
     """What this process has open below a directory, or of what a link there leads to."""
     found = []

@@ -672,3 +672,27 @@ def test_a_pod_that_was_only_seen_to_run_gives_its_number_to_the_next_and_an_end
     store.keep_evidence("run1", "only", third)
 
     assert {item.pod_uid for item in store.evidence("run1", "only")} == {"second-pod", "third-pod"}
+
+
+def test_what_another_host_kept_of_an_attempt_is_found_though_it_was_denied_a_moment_ago(
+    submission: Submission, new: New
+) -> None:
+    with two_views() as (here, there):
+        mine, theirs = RunStore(here), RunStore(there)
+        mine.open()
+        mine.create(new(), submission)
+        (mine.layout.run("run1").tasks / "only").mkdir()
+        mine.layout.run("run1").task("only").attempts.mkdir()
+        assert not (theirs.layout.run("run1").task("only").attempts / "only-0.json").exists()
+        first = AttemptEvidence(worker="only", attempt=0, pod_uid="pod", started=5.0)
+        mine.keep_evidence("run1", "only", first)
+        kept = []
+
+        def merge(old: AttemptEvidence | None, now: AttemptEvidence) -> AttemptEvidence:
+            kept.append(old)
+            return now
+
+        end = AttemptEvidence(worker="only", attempt=0, pod_uid="pod", reason="completed")
+        theirs.keep_evidence("run1", "only", end, merge)
+
+    assert kept == [first]
