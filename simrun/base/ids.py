@@ -22,6 +22,7 @@ _CROCKFORD = "0123456789abcdefghjkmnpqrstvwxyz"
 TASK_ID_MAX = 48
 RUN_ID_MAX = 40
 NAME_MAX = 63
+GROUP_MAX = 200
 
 
 def task_id_problem(text: str) -> str | None:
@@ -59,9 +60,13 @@ def version_problem(text: str) -> str | None:
 
 
 def group_problem(text: str) -> str | None:
-    """Say why `text` can't be a group, or None when it can. Groups are free text."""
+    """Say why `text` can't be a group, or None when it can. Groups are free text on a line."""
     if not text:
         return "must not be empty"
+    if len(text) > GROUP_MAX:
+        return f"has {len(text)} characters, at most {GROUP_MAX} are allowed"
+    if not text.isprintable():
+        return "must be letters, digits, signs and spaces"
     return "must not contain ':'" if ":" in text else None
 
 

@@ -20,6 +20,8 @@ _LEADING_ZERO = re.compile(r"[-+]?0[0-9]+")
 _OTHER_NUMBER = re.compile(r"[-+]?(?:[0-9][0-9_]*_[0-9_]*(?:\.[0-9_]*)?|0b[01_]+)")
 _NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 _LONGEST_NUMBER = 40
+DEPTH_MAX = 100
+"""Lists and mappings within each other; whoever writes or reads JSON by recursion ends somewhere above."""
 _WORDS: dict[str, bool | None] = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
@@ -63,7 +65,7 @@ def resolve(text: str) -> tuple[Any, str | None]:
 
 
 def finite(value: Any) -> Any:
-    """Give a value that JSON can hold. Raises FieldFaults for each number in it that is infinite or none."""
+    """Give a value that JSON can hold. Raises FieldFaults for each number in it that is infinite or none, and for one that is too deep."""
     if faults := list(_not_finite(value, ())):
         raise FieldFaults(faults)
     return value
@@ -73,6 +75,9 @@ def _not_finite(value: Any, path: Path) -> Iterator[Fault]:
     if isinstance(value, float) and not math.isfinite(value):
         text = "can't be stored, JSON has only finite numbers"
         yield Fault(path, text, str(value), "write it as text, or leave it out")
+    elif len(path) > DEPTH_MAX and isinstance(value, dict | list | tuple):
+        text = f"is nested deeper than {DEPTH_MAX} levels"
+        yield Fault(path[:1], text, remedy="put it into a file, and name that as an input")
     elif isinstance(value, dict):
         for key, inner in value.items():
             yield from _not_finite(inner, (*path, str(key)))

@@ -138,6 +138,7 @@ def _sentence(error: ErrorDetails, context: Mapping[str, Any]) -> str:
         "less_than_equal": "must be at most {le}",
         "literal_error": "must be {expected}",
         "finite_number": "must be a finite number",
+        "string_too_long": "must have at most {max_length} characters",
     }
     if kind in simple:
         plain = {

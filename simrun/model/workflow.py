@@ -60,6 +60,13 @@ def _source(value: Any) -> Any:
     return value
 
 
+SHORT_MAX = 200
+LABELS_MAX = 64
+LABEL_VALUE_MAX = 500
+"""Characters. What a run is called stands in every list of runs, so a page of them must have an end."""
+
+Short = Annotated[str, Field(max_length=SHORT_MAX)]
+
 SourceText = Annotated[str, BeforeValidator(_source)]
 
 
@@ -92,7 +99,7 @@ class Task(Model):
 class Workflow(Model):
     """A DAG of tasks."""
 
-    name: str = "workflow"
+    name: Short = "workflow"
     tasks: dict[str, Task] = Field(min_length=1)
 
     @field_validator("tasks")
@@ -116,9 +123,11 @@ class RunRequest(Model):
     """Everything of a submission besides the workflow itself."""
 
     group: str = "default"
-    owner: str = ""
-    name: str = ""
-    labels: dict[str, str] = {}
+    owner: Short = ""
+    name: Short = ""
+    labels: dict[Short, Annotated[str, Field(max_length=LABEL_VALUE_MAX)]] = Field(
+        default={}, max_length=LABELS_MAX
+    )
     priority: str | None = None
     """low, normal or high; a cluster's configuration may know more words."""
     reserve_node: bool = False

@@ -146,7 +146,9 @@ async def serve(
 
 def quiet_nonsense(record: logging.LogRecord) -> bool:
     """Take the trace off what aiohttp logs of bytes that are no HTTP: anybody can send them, and they are no fault of ours."""
-    if record.exc_info and isinstance(record.exc_info[1], HttpProcessingError):
+    if record.exc_info and isinstance(
+        record.exc_info[1], HttpProcessingError | web.RequestPayloadError
+    ):
         text = " ".join(str(record.exc_info[1]).split())[:200]
         record.msg, record.args = "a client does not speak HTTP: %s", (text,)
         record.exc_info = None

@@ -8,6 +8,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from simrun.model.faults import dotted
+from simrun.model.scalars import DEPTH_MAX
 from simrun.model.tasktype import TaskType
 from simrun.model.wording import faults_of
 from simrun.model.workflow import Workflow
@@ -43,6 +44,21 @@ def test_a_type_with_a_number_that_is_not_finite_is_refused_at_each_field(
 def test_a_parameter_of_a_task_that_is_not_finite_is_refused_at_its_field() -> None:
     tasks = {"a": {"type": "t", "params": {"x": NAN}}, "b": {"type": "t", "params": {"x": 1e308}}}
     assert refused_at(Workflow, {"tasks": tasks}) == ["tasks.a.params.x"]
+
+
+def test_a_parameter_that_is_nested_too_deeply_is_refused_at_its_field() -> None:
+    deep: list[Any] = []
+    for _ in range(DEPTH_MAX):
+        deep = [deep]
+    Workflow.model_validate({"tasks": {"a": {"type": "t", "params": {"x": deep[0]}}}})
+    tasks = {"a": {"type": "t", "params": {"x": deep}}}
+    with pytest.raises(ValidationError) as caught:
+        Workflow.model_validate({"tasks": tasks})
+    (fault,) = faults_of(caught.value.errors(), model=Workflow, data={"tasks": tasks})
+    assert (dotted(fault.path), fault.message) == (
+        "tasks.a.params.x",
+        f"is nested deeper than {DEPTH_MAX} levels",
+    )
 
 
 def refused_at(model: type[BaseModel], data: dict[str, Any]) -> list[str]:

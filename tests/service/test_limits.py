@@ -227,6 +227,28 @@ async def test_of_submissions_at_the_same_moment_no_more_than_allowed_are_let_th
     assert sorted(reply.status for reply in replies) == [201] * 2 + [429] * 6
 
 
+@pytest.mark.parametrize("parts", [False, True])
+async def test_a_body_that_does_not_say_its_length_is_held_to_the_limit_too(
+    served: Guarded, parts: bool
+) -> None:
+    text = json.dumps(one("orbits", labels={"x": "y" * 2**20}))
+    kind = "application/json"
+    if parts:
+        kind = "multipart/form-data; boundary=XX"
+        head = 'Content-Disposition: form-data; name="submission"'
+        text = f"--XX\r\n{head}\r\n\r\n{text}\r\n--XX--\r\n"
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield text.encode()
+
+    refused = await served.ask(
+        "POST", "/api/v1/runs", who="anna", data=pieces(), headers={"Content-Type": kind}
+    )
+    assert refused.status == 413
+    assert "1048576 are allowed" in refused.body["detail"]
+    assert served.session.limits.refusals["body"] == 1
+
+
 async def test_a_body_that_is_too_large_is_refused_before_it_is_read(served: Guarded) -> None:
     body = {"id": "big", "submission": one("orbits", labels={"x": "y" * 2**20})}
 

@@ -80,17 +80,21 @@ async def limited(request: web.Request, handler: Handler) -> web.StreamResponse:
     limits, principal = request.app[SESSION].limits, principal_of(request)
     limits.request(principal)
     most = limits.body_of(principal)
-    if most is not None and operation.tag != _OWN_LIMITS:
-        size = request.content_length
+    if most is None or operation.tag == _OWN_LIMITS:
+        return await handler(request)
+    request[BODY_MOST] = most
+    # For a body that does not say beforehand how long it is
+    request = request.clone(client_max_size=min(most, request.client_max_size))
+    size = request.content_length
+    try:
         if size is not None and size > most:
-            limits.refusals["body"] += 1
-            raise web.HTTPRequestEntityTooLarge(
-                max_size=most,
-                actual_size=size,
-                text=f"the body has {size} bytes, and {most} are allowed; put data into a snapshot",
-            )
-        request[BODY_MOST] = most
-    return await handler(request)
+            raise web.HTTPRequestEntityTooLarge(max_size=most, actual_size=size)
+        return await handler(request)
+    except web.HTTPRequestEntityTooLarge as error:
+        limits.refusals["body"] += 1
+        has = f"{size} bytes" if size is not None else "more bytes"
+        error.text = f"the body has {has}, and {most} are allowed; put data into a snapshot"
+        raise
 
 
 async def _bearer(request: web.Request, wanted: Scope | None) -> Principal | None:
@@ -106,6 +110,10 @@ async def _bearer(request: web.Request, wanted: Scope | None) -> Principal | Non
     scheme, _, token = found[0].partition(" ")
     if len(found) > 1 or scheme.lower() != "bearer" or not 0 < len(token) <= _TOKEN_MAX:
         raise Unauthorized("the header must be `Authorization: Bearer TOKEN`, once")
+    try:
+        token.encode()
+    except UnicodeEncodeError:  # bytes that are no UTF-8
+        raise Unauthorized("the token is no text") from None
     return await known.principal(token.strip())
 
 

@@ -77,7 +77,7 @@ def make_app(
     `loopback_only`: it is served on a loopback address. Without `tokens` everybody who reaches it may do everything.
     """
     app = web.Application(
-        middlewares=[observe, same_origin, problems, authenticate, limited],
+        middlewares=[observe, problems, same_origin, authenticate, limited],
         client_max_size=BODY_MAX,
     )
     app[SESSION] = session

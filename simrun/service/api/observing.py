@@ -15,6 +15,7 @@ from aiohttp import hdrs, web
 
 from simrun.base.logs import bound
 from simrun.service.api.access import PRINCIPAL
+from simrun.service.api.problems import GONE
 from simrun.service.api.routing import EVENT_STREAM, Handler, Operation, operation_of
 from simrun.service.auth import ANYBODY
 from simrun.service.httptally import OTHER_METHOD, UNKNOWN_ROUTE, HttpTally
@@ -25,8 +26,6 @@ access_log, audit_log = logging.getLogger(ACCESS), logging.getLogger(AUDIT)
 HTTP = web.AppKey("http", HttpTally)
 REQUEST_ID = "X-Request-Id"
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_GONE = 499
-"""Status in the log of a request whose sender did not wait for the answer."""
 _QUIET = frozenset(["/healthz", "/readyz", "/metrics"])
 """Asked every few seconds by machines: told in the log only when it goes wrong."""
 
@@ -55,7 +54,7 @@ async def observe(request: web.Request, handler: Handler) -> web.StreamResponse:
     request[SEEN] = seen
     operation, http = operation_of(request), request.app[HTTP]
     stream = operation is not None and operation.content_type == EVENT_STREAM
-    status = _GONE
+    status = GONE
     with bound(request=seen.ident):
         if operation is not None and stream:
             http.streams[operation.path] += 1

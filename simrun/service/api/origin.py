@@ -36,11 +36,19 @@ async def same_origin(request: web.Request, handler: Handler) -> web.StreamRespo
             403, "forbidden", f"this server is for this machine alone, not for {request.host!r}"
         )
     origin = request.headers.get(hdrs.ORIGIN)
-    if origin is not None and urlsplit(origin).netloc != request.host:
+    if origin is not None and _netloc(origin) != request.host:
         return problem(403, "forbidden", f"a page of {origin!r} may not use this server")
     if request.headers.get("Sec-Fetch-Site") in ("cross-site", "same-site"):
         return problem(403, "forbidden", "a page of another site may not use this server")
     return await handler(request)
+
+
+def _netloc(origin: str) -> str | None:
+    """Give host and port of an Origin header; None for what is none."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
 
 
 def _hostname(host: str) -> str:

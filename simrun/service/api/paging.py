@@ -13,6 +13,7 @@ from simrun.service.api.routing import BadQuery
 _FIELD = "cursor"
 _MAX = 1000
 """Characters; what is longer was never given."""
+_COUNT_MAX = 2**53
 
 
 def cursor_of(wanted: object, position: list[Any]) -> str:
@@ -29,7 +30,7 @@ def position_of(cursor: str, wanted: object, *kinds: type) -> list[Any]:
         padded = cursor + "=" * (-len(cursor) % 4)
         value: list[Any] = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
         digest, *position = value
-        if len(position) != len(kinds) or not all(map(isinstance, position, kinds)):
+        if len(position) != len(kinds) or not all(map(_is_one, position, kinds)):
             raise ValueError("another form")
         json.dumps(position, allow_nan=False, ensure_ascii=False).encode()  # all of it can be told
     except (ValueError, TypeError, binascii.Error, RecursionError):
@@ -47,6 +48,13 @@ def position_of(cursor: str, wanted: object, *kinds: type) -> list[Any]:
             remedy="send the same filters as for the page before (limit may differ), or leave the cursor out for the first page",
         )
     return position
+
+
+def _is_one(value: object, kind: type) -> bool:
+    """Whether a value is of a kind; a number that counts is never negative, nor larger than what is counted here."""
+    if kind is int:
+        return type(value) is int and 0 <= value < _COUNT_MAX
+    return isinstance(value, kind)
 
 
 def _digest(wanted: object) -> str:

@@ -57,6 +57,10 @@ _STATUS: tuple[tuple[type[Exception], int, str], ...] = (
 )
 
 
+GONE = 499
+"""Status, in logs and metrics, of a request whose sender did not wait for the answer."""
+
+
 def problem(status: int, title: str, detail: str = "", **more: Any) -> web.Response:
     """Make a problem document as a response."""
     body = {"type": "about:blank", "title": title, "status": status, "detail": detail, **more}
@@ -95,8 +99,13 @@ def of_exception(error: Exception) -> web.Response | None:
         return problem(422, "invalid input", str(error), errors=listed)
     for kind, status, title in _STATUS:
         if isinstance(error, kind):
-            return _with_headers(problem(status, title, str(error)), error)
+            text = _one_line(error) if isinstance(error, BadHttpMessage) else str(error)
+            return _with_headers(problem(status, title, text), error)
     return None
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).removeprefix("400, message:").split())[:200]
 
 
 def _with_headers(answer: web.Response, error: Exception) -> web.Response:
@@ -112,6 +121,13 @@ async def problems(request: web.Request, handler: Handler) -> web.StreamResponse
     """Turn every error into a problem document; a bug is logged with its trace and told as 500 without it."""
     try:
         return await handler(request)
+    except web.RequestPayloadError as error:
+        # Not what it says it is: its length, its chunks or its compression
+        return problem(400, "bad request", f"the body can't be read: {_one_line(error)}")
+    except ConnectionError:
+        if request.transport is not None and not request.transport.is_closing():
+            raise
+        return problem(GONE, "client closed request")  # nobody is left to read it
     except web.HTTPException as error:
         if error.status < 400:
             raise

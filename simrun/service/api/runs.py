@@ -9,11 +9,14 @@ from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
 from simrun.base import ids
-from simrun.base.errors import InvalidInput, NotFound
+from simrun.base.errors import InvalidInput, NotFound, Problem
 from simrun.model.access import Scope
+from simrun.model.base import Model
+from simrun.model.faults import dotted
 from simrun.model.record import RunRecord, RunState
 from simrun.model.tasktype import TaskType
 from simrun.model.validate import check
+from simrun.model.wording import faults_of
 from simrun.model.workflow import Submission, Workflow
 from simrun.service.api.access import SESSION, Principal, check_group, principal_of, run_of
 from simrun.service.api.routing import (
@@ -42,7 +45,7 @@ class CancelQuery(Query):
     """Kill its workers without their grace."""
 
 
-class NewRun(BaseModel):
+class NewRun(Model):
     """What is submitted."""
 
     submission: Submission
@@ -78,6 +81,9 @@ async def submit(request: web.Request) -> web.StreamResponse:
     """
     session = request.app[SESSION]
     async with received(request, session) as (body, base):
+        if unknown := sorted(body.keys() - NewRun.model_fields):
+            remedy = "known are submission and id; the rest belongs into the submission"
+            raise InvalidInput.one(unknown[0], "is not known here", remedy=remedy)
         submission = await session.in_pool(checked_submission, body.get("submission"))
         submission = _owned(submission, principal_of(request))
         group = check_group(request, submission.request.group)
@@ -106,6 +112,11 @@ def _wanted_id(request: web.Request, given: object, group: str) -> str | None:
     key = request.headers.get(IDEMPOTENCY_KEY)
     if given is not None and not isinstance(given, str):
         raise InvalidInput.one("id", "must be text", value=given)
+    if (
+        given == ""
+    ):  # a mistake of whoever asks, who would have to look for the run under another id
+        remedy = "give it one, or leave it out for a new one"
+        raise InvalidInput.one("id", "must not be empty", value=given, remedy=remedy)
     if key is None:
         return given
     if not key or len(key) > KEY_MAX:
@@ -118,16 +129,25 @@ def _wanted_id(request: web.Request, given: object, group: str) -> str | None:
 
 
 def checked_submission(value: object) -> Submission:
-    """Give a submission whose tasks and types fit together. Raises InvalidInput, ValidationError with all that is wrong."""
+    """Give a submission whose tasks and types fit together. Raises InvalidInput with all that is wrong."""
+    if value is None:
+        remedy = 'send {"submission": {…}}, or a part of that name'
+        raise InvalidInput.one("submission", "is missing", remedy=remedy)
     try:
         submission = Submission.model_validate(value)
-    except ValidationError:
+    except ValidationError as error:
         with contextlib.suppress(ValidationError):
             parts = _Parts.model_validate(value)
             check(
                 parts.workflow, parts.types
             )  # what of tasks and types does not fit is told better there
-        raise
+        found = faults_of(error.errors(include_url=False), model=Submission, data=value)
+        raise InvalidInput(
+            [
+                Problem(dotted(item.path) or "submission", item.message, item.value, item.remedy)
+                for item in found
+            ]
+        ) from error
     check(submission.workflow, submission.types)
     return submission
 

@@ -10,6 +10,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -36,6 +37,8 @@ BODY_MOST = web.RequestKey("body_most", int)
 """Bytes that the body may have, where whoever asks has a limit."""
 _NO_NAME = frozenset({errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ})
 _REMEDY = "put data into a snapshot"
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+"""Half of a character, as JSON may write one that stands outside the first 65,536."""
 
 
 @asynccontextmanager
@@ -91,11 +94,32 @@ async def received_file(
 
 
 async def _json(request: web.Request) -> dict[str, Any]:
+    raw = await request.read()
     try:
-        body = await request.json()
+        # In UTF-8 whatever the header says of a charset: JSON has no other
+        body = _parsed(raw.decode(), "")
     except (ValueError, RecursionError) as error:
+        if isinstance(error, InvalidInput):
+            raise
         raise InvalidInput.one("", f"the body is no JSON: {error}") from error
     return _object(body, "")
+
+
+def _parsed(text: str, field: str) -> Any:
+    """Read JSON. Raises ValueError, RecursionError, InvalidInput for text that can't be written as UTF-8."""
+    value = json.loads(text)
+    if _HALF.search(text):  # two of them in a row are a character, one alone is none
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            around = str(error.object)[max(0, error.start - 20) : error.start + 20]
+            raise InvalidInput.one(
+                field,
+                "holds one half of a character, which can't be stored",
+                value=around,
+                remedy="send text as UTF-8, or both halves (such as \\ud83e\\uddea)",
+            ) from None
+    return value
 
 
 async def _multipart(request: web.Request, session: Session, base: Path) -> dict[str, Any]:
@@ -108,7 +132,10 @@ async def _multipart(request: web.Request, session: Session, base: Path) -> dict
             if not isinstance(part, BodyPartReader):
                 raise InvalidInput.one("", "a part must not be multipart itself")
             if part.name in ("submission", "plan", "id"):
-                body[part.name] = await _field(part)
+                if part.name in body:
+                    raise InvalidInput.one(part.name, "is there twice", remedy="send it once")
+                body[part.name], size = await _field(part, min(TEXT_MAX, most - total))
+                total += size
                 continue
             count += 1
             if count > FILES_MAX:
@@ -121,20 +148,21 @@ async def _multipart(request: web.Request, session: Session, base: Path) -> dict
     return body
 
 
-async def _field(part: BodyPartReader) -> Any:
-    """Read a part that is no file."""
+async def _field(part: BodyPartReader, most: int) -> tuple[Any, int]:
+    """Read a part that is no file, and how many bytes it has."""
+    name = part.name or ""
     data = bytearray()
     while chunk := await part.read_chunk(CHUNK):
         data += chunk
-        if len(data) > TEXT_MAX:
-            raise web.HTTPRequestEntityTooLarge(max_size=TEXT_MAX, actual_size=len(data))
+        if len(data) > most:
+            raise web.HTTPRequestEntityTooLarge(max_size=most, actual_size=len(data))
     try:
         text = bytes(data).decode()
-        return text if part.name == "id" else _object(json.loads(text), "submission")
+        return text if name == "id" else _object(_parsed(text, name), name), len(data)
     except (ValueError, RecursionError) as error:
         if isinstance(error, InvalidInput):
             raise
-        raise InvalidInput.one(part.name or "", f"can't be read: {error}") from error
+        raise InvalidInput.one(name, f"can't be read: {error}") from error
 
 
 def _object(value: Any, field: str) -> dict[str, Any]:

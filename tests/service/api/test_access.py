@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import re
 import tarfile
@@ -12,6 +13,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
+from yarl import URL
 
 from simrun.model.access import Scope
 from simrun.service.api.access import AUTHENTICATOR, principal_of
@@ -198,6 +200,16 @@ async def test_a_header_that_is_no_token_is_refused(served: Guarded, header: str
     reply = await served.ask("GET", "/api/v1/runs", headers={"Authorization": header})
 
     assert reply.status == 401
+
+
+async def test_a_token_of_bytes_that_are_no_text_is_refused(served: Guarded) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", URL(served.url).port)
+    head = b"GET /api/v1/runs HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+    writer.write(head + b"Authorization: Bearer \xff\xfe\r\n\r\n")
+    async with asyncio.timeout(30):
+        answer = await reader.read()
+    writer.close()
+    assert answer.startswith(b"HTTP/1.1 401 ")
 
 
 async def test_a_token_is_taken_with_any_case_of_the_scheme_but_not_twice(served: Guarded) -> None:

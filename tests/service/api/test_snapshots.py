@@ -18,6 +18,7 @@ import pytest
 
 from simrun.model.snapshot import digest_of
 from simrun.model.workflow import Submission
+from simrun.service.api.paging import cursor_of
 from simrun.store.intake import SnapshotLimits
 from simrun.store.snapshots import Making, SnapshotStore
 from simrun.store.sources import hashed, look_through
@@ -197,6 +198,9 @@ async def test_pages_go_on_where_the_last_one_ended(served: Served) -> None:
     assert [item["path"] for item in one["files"] + two["files"]] == ["a", "same"]
     assert two["cursor"] is None
     assert (await served.ask("GET", f"{API}?cursor=x"))[0] == 400
+    for place in (-1, 2**63, True):  # none that was ever given, though it has the form of one
+        made = cursor_of((await served.ask("GET", f"{API}/a"))[1]["digest"], [place])
+        assert (await served.ask("GET", f"{API}/a/files?cursor={made}"))[0] == 400
 
 
 async def test_a_snapshot_that_a_live_run_uses_is_not_deleted(served: Served) -> None:
