@@ -99,8 +99,10 @@ async def listening(process: asyncio.subprocess.Process, port: int) -> bool:
 
 
 @asynccontextmanager
-async def serving(root: Path, backend: ScriptedBackend, port: int = 0) -> AsyncIterator[Session]:
-    """Serve a store; where, says the socket that `session.port` names."""
+async def serving(
+    root: Path, backend: ScriptedBackend, port: int = 0
+) -> AsyncIterator[tuple[Session, int]]:
+    """Serve a store; the session, and the port."""
     async with open_session(
         root / "store", lambda _store, _pool: backend, command="serve", index=root / "index.sqlite"
     ) as session:
@@ -108,12 +110,8 @@ async def serving(root: Path, backend: ScriptedBackend, port: int = 0) -> AsyncI
         runner = web.AppRunner(make_app(session), shutdown_timeout=1)
         await runner.setup()
         await web.SockSite(runner, listen("127.0.0.1", port)).start()
-        PORTS[session] = runner.addresses[0][1]
-        yield session
+        yield session, runner.addresses[0][1]
         await runner.cleanup()
-
-
-PORTS: dict[Session, int] = {}
 
 
 async def running(session: Session) -> str:
@@ -130,8 +128,8 @@ async def test_a_quiet_stream_outlives_the_limit_of_the_proxy_and_a_change_comes
     backend = ScriptedBackend()
     async with (
         asyncio.timeout(50),
-        serving(tmp_path, backend) as session,
-        nginx(tmp_path / "nginx", PORTS[session]) as url,
+        serving(tmp_path, backend) as (session, port),
+        nginx(tmp_path / "nginx", port) as url,
         AsyncClient(url) as client,
         aiohttp.ClientSession() as http,
         stream(http, url + ALL, **{"Accept-Encoding": "gzip"}) as of_all,
@@ -176,8 +174,7 @@ async def test_after_a_restart_a_watcher_is_connected_again_and_sees_the_present
 
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(asyncio.timeout(50))
-        async with serving(tmp_path, backend) as session:
-            port = PORTS[session]
+        async with serving(tmp_path, backend) as (session, port):
             url = await stack.enter_async_context(nginx(tmp_path / "nginx", port))
             client = await stack.enter_async_context(AsyncClient(url))
             await client.submit(ONE, run_id="mine")
