@@ -83,6 +83,18 @@ class Service:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(seconds)
 
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Hold it where it asks nobody anything: each call of a thread has come back before the thread stops."""
+        assert self.process is not None
+        pid = self.process.pid
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            wait("the service to stop", lambda: is_stopped(pid))
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
+
     def close(self) -> None:
         if self.process is not None and self.process.poll() is None:
             self.kill()
@@ -167,6 +179,15 @@ def pids_with(variable: str) -> list[int]:
                 if wanted in (directory / "environ").read_bytes().split(b"\0"):
                     found.append(int(directory.name))
     return sorted(found)
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether all threads of a process are stopped by a signal."""
+    states = []
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it ends meanwhile
+            states.append((thread / "stat").read_text().rpartition(")")[2].split()[0])
+    return set(states) == {"T"}
 
 
 def wait(what: str, holds: Callable[[], bool], seconds: float = 40) -> None:

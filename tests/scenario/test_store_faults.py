@@ -19,7 +19,7 @@ from simrun.service import main
 from simrun.service.controller import MERGE_MARKER_GRACE_S, has_merge_marker
 from tests.mounts import two_views
 from tests.scenario.crash_runs import submission
-from tests.scenario.serving import Service, service, wait
+from tests.scenario.serving import Service, is_stopped, service, wait
 from tests.service.world import FakeClock, make_world
 from tests.worker.campaign import Campaign
 
@@ -168,8 +168,19 @@ class FileServer:
         self._process = subprocess.Popen(command)
         wait("the mount", place.is_mount)
 
-    def hang(self) -> None:
-        self._process.send_signal(signal.SIGSTOP)
+    @contextmanager
+    def may_hang(self) -> Iterator[None]:
+        """Let it answer at the end in any case, else what waits for it can't be ended."""
+        try:
+            yield
+        finally:
+            self.answer()
+
+    def hang(self, served: Service) -> None:
+        """Take no more calls. One that was taken and is not answered would keep its process from ending, even by SIGKILL."""
+        with served.paused():
+            self._process.send_signal(signal.SIGSTOP)
+            wait("the file server to stop", lambda: is_stopped(self._process.pid))
 
     def answer(self) -> None:
         self._process.send_signal(signal.SIGCONT)
@@ -204,7 +215,7 @@ def hang_calls(served: Service, count: int) -> list[threading.Thread]:
 def test_while_the_store_hangs_api_probes_and_workers_go_on_and_afterwards_everything_ends_right(
     server: FileServer,
 ) -> None:
-    with service(server.place / "store") as served:
+    with service(server.place / "store") as served, server.may_hang():
         served.start()
         served.submitted("before", QUICK)
         served.ended("before")
@@ -212,7 +223,7 @@ def test_while_the_store_hangs_api_probes_and_workers_go_on_and_afterwards_every
             served.submitted(run_id, what)
             wait(f"{run_id} to run", running(served, run_id))
 
-        server.hang()
+        server.hang(served)
         served.open_gate()
         asking = hang_calls(served, 12)  # more than there are threads for files
         ready = served.ask("/readyz")
@@ -239,11 +250,11 @@ def test_sigterm_ends_a_service_whose_store_hangs_and_the_next_one_goes_on(
     server: FileServer,
 ) -> None:
     assert main.STOP_WITHIN_S <= 25
-    with service(server.place / "store", stop_within=2) as served:
+    with service(server.place / "store", stop_within=2) as served, server.may_hang():
         served.start()
         served.submitted("held", HELD)
         wait("the run to run", running(served, "held"))
-        server.hang()
+        server.hang(served)
         asking = hang_calls(served, 12)
         wait("the pool to be full", lambda: len(served.ask("/readyz").body["reasons"]) == 2)
 
