@@ -58,15 +58,22 @@ class Reader:
     def __init__(
         self, response: web.StreamResponse, transport: asyncio.BaseTransport | None
     ) -> None:
-        self._response, self._transport = response, transport
+        self.response, self._transport = response, transport
+        self._begun = False
 
     async def send(self, data: bytes) -> None:
         """Send bytes that are shared with other readers; waits until the connection has room. Raises ConnectionError."""
+        if not self._begun:
+            self._begun = True
+            await self._write(b"retry: %d\n\n" % random.randint(*RETRY_MS))
         view = memoryview(data)
+        for start in range(0, len(data), PIECE):
+            await self._write(view[start : start + PIECE])
+
+    async def _write(self, piece: bytes | memoryview) -> None:
         try:
             async with asyncio.timeout(STALLED_S):
-                for start in range(0, len(data), PIECE):
-                    await self._response.write(view[start : start + PIECE])
+                await self.response.write(piece)
         except TimeoutError:
             if isinstance(self._transport, asyncio.WriteTransport):
                 self._transport.abort()
@@ -74,14 +81,11 @@ class Reader:
 
 
 @asynccontextmanager
-async def _reader(request: web.Request, answers: list[web.StreamResponse]) -> AsyncIterator[Reader]:
-    """Begin a stream, which is left when its reader goes away; the answer is put into `answers`."""
+async def _reader(request: web.Request) -> AsyncIterator[Reader]:
+    """Begin a stream, which is left when its reader goes away."""
     async with request.app[STREAMS].open(request, HEADERS) as response:
-        answers.append(response)
-        reader = Reader(response, request.transport)
         try:
-            await reader.send(b"retry: %d\n\n" % random.randint(*RETRY_MS))
-            yield reader
+            yield Reader(response, request.transport)
         except ConnectionError:
             pass  # it went away, or was cut; nobody is left to be told
 
@@ -102,10 +106,9 @@ async def all_events(request: web.Request) -> web.StreamResponse:
     groups = _groups(principal_of(request).only, query.group)
     events = session.events
     await events.ready()
-    answers: list[web.StreamResponse] = []
-    async with _reader(request, answers) as reader:
+    async with _reader(request) as reader:
         await _follow(events, groups, events.place(_last_id(request, query)), reader)
-    return answers[0]
+    return reader.response
 
 
 async def _follow(events: Events, groups: Groups, place: int | None, reader: Reader) -> None:
@@ -161,9 +164,8 @@ async def run_events(request: web.Request) -> web.StreamResponse:
     over = record.state.terminal and not record.pending
     if over and _last_id(request, query) == str(record.revision):
         return web.Response(status=204)
-    answers: list[web.StreamResponse] = []
     with session.feeds.reading(record.id) as feed:
-        async with _reader(request, answers) as reader, aclosing(feed.news()) as news:
+        async with _reader(request) as reader, aclosing(feed.news()) as news:
             last, state = str(record.revision), str(record.state)
             try:
                 async for told in news:
@@ -173,4 +175,4 @@ async def run_events(request: web.Request) -> web.StreamResponse:
             except NotFound:
                 state = "deleted"
             await reader.send(frame("end", json.dumps({"state": state}).encode(), last))
-    return answers[0]
+    return reader.response
