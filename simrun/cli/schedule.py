@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., object])
 
-_ENDED_BADLY = frozenset({"failed", "given_up", "missing", "unfit"})
-
 
 @click.group("schedule", short_help="Show and steer the schedules of launch plans.")
 def command() -> None:
@@ -92,25 +90,10 @@ def preview(
 
         click.echo(as_json([instant_text(instant) for instant in instants]))
         return
+    from simrun.cli import scheduletext
+
     click.echo(timetable.describe(), err=True)
-    click.echo(_timetable(instants, timezone))
-
-
-def _timetable(instants: list[datetime], timezone: str | None) -> str:
-    """Give instants in UTC and, where a zone is named, as its clocks show them."""
-    from simrun.cli.formatting import table
-    from simrun.model.launchplan import instant_text
-
-    if timezone is None:
-        return "\n".join(instant_text(instant) for instant in instants)
-    from zoneinfo import ZoneInfo
-
-    zone = ZoneInfo(timezone)
-    rows = [
-        (instant_text(instant), f"{instant.astimezone(zone):%a %Y-%m-%d %H:%M %Z}")
-        for instant in instants
-    ]
-    return table(("utc", timezone), rows)
+    click.echo(scheduletext.timetable_text(instants, timezone))
 
 
 # --- what there is ---------------------------------------------------------------------------------------------------------
@@ -125,6 +108,7 @@ def list_(
     *, server: str | None, store: str | None, group: str | None, everything: bool, output: str
 ) -> None:
     """List the schedules of launch plans with their next instants."""
+    from simrun.cli import scheduletext
     from simrun.cli.formatting import as_json, table
 
     async def asked(session: RemoteSession) -> tuple[list[PlanSummary], SchedulesState]:
@@ -140,22 +124,9 @@ def list_(
         click.echo(as_json([plan.model_dump(mode="json") for plan in shown]))
     elif shown:
         heads = ("group", "plan", "version", "schedule", "zone", "next", "state")
-        click.echo(table(heads, [_cells(plan) for plan in shown]))
+        click.echo(table(heads, [scheduletext.cells(plan) for plan in shown]))
     else:
         click.echo("no schedules", err=True)
-
-
-def _cells(plan: PlanSummary) -> tuple[str, ...]:
-    state = "paused" if plan.paused else "active" if plan.active else "inactive"
-    return (
-        plan.group,
-        plan.name,
-        plan.version,
-        plan.schedule or "-",
-        plan.timezone or "UTC",
-        plan.next or "-",
-        f"unfit: {plan.trouble}" if plan.trouble else state,
-    )
 
 
 @command.command("show", short_help="Show what is to come of a schedule, and what became of it.")
@@ -179,6 +150,7 @@ def show(
 ) -> None:
     """Show the schedule of PLAN: its next instants, and the last ones with the state and lateness of their runs."""
     group = group_of(group, server, store)
+    from simrun.cli import scheduletext
     from simrun.cli.formatting import as_json
 
     async def asked(session: RemoteSession) -> ScheduleView:
@@ -188,44 +160,7 @@ def show(
     if output == "json":
         click.echo(as_json(view.model_dump(mode="json")))
     else:
-        click.echo("\n".join(_told(view)))
-
-
-def _told(view: ScheduleView) -> list[str]:
-    from simrun.cli.formatting import duration, plural, table
-
-    if not view.active or view.schedule is None:
-        return [f"launch plan {view.name} of group {view.group} has no active schedule"]
-    zone = f" in {view.schedule.timezone}" if view.schedule.timezone else ""
-    lines = [
-        f"{view.group}/{view.name} version {view.version}: {view.schedule.expression}{zone}",
-        f"  {view.description}" if view.description else "",
-        f"  fires nothing: {view.trouble}" if view.trouble else "",
-        f"  {view.paused}" if view.paused else "",
-        f"  catches up: {plural(view.backlog, 'instant')} left" if view.catching_up else "",
-        f"  next: {', '.join(view.next)}" if view.next else "  nothing to come",
-    ]
-    if view.skipped:
-        lines.append(f"  clocks skip: {', '.join(view.skipped)} (nothing is fired for them)")
-    if view.last:
-        rows = [
-            (
-                item.instant,
-                f"{item.state} !" if item.state in _ENDED_BADLY else item.state,
-                duration(item.lateness_s),
-                item.run,
-                item.note,
-            )
-            for item in view.last
-        ]
-        lines += ["", table(("instant", "state", "late", "run", "note"), rows)]
-    for failure in view.failures:
-        text = f"given up: {failure.instant:%Y-%m-%dT%H:%MZ} after {failure.tries} tries: {failure.error}"
-        lines.append(f"{text}; `simrun schedule backfill {view.name} --only-missing` tries again")
-    for loss in view.losses[-3:]:
-        span = f"{loss.first:%Y-%m-%dT%H:%MZ} to {loss.last:%Y-%m-%dT%H:%MZ}"
-        lines.append(f"not fired ({loss.why}): {plural(loss.count, 'instant')}, {span} {loss.note}")
-    return [line for number, line in enumerate(lines) if line or number > 5]
+        click.echo("\n".join(scheduletext.told(view)))
 
 
 # --- pauses ----------------------------------------------------------------------------------------------------------------

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Annotated, Any
+from typing import Any
 
 from aiohttp import web
-from pydantic import AfterValidator, BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
-from simrun.base import ids
 from simrun.base.errors import InvalidInput, NotFound, Problem
 from simrun.base.labeltext import label_value
 from simrun.model.access import Scope
 from simrun.model.base import Model
 from simrun.model.faults import dotted
-from simrun.model.launchplan import Active, LaunchPlan, PlanHead, Settings, instant_text
-from simrun.model.record import RunRecord
+from simrun.model.launchplan import Active, LaunchPlan, PlanHead, instant_text
 from simrun.model.wording import faults_of
 from simrun.model.workflow import Submission
 from simrun.scheduler.differences import differences
-from simrun.scheduler.launch_plans import launch_submission
 from simrun.scheduler.ports import schedule_key
 from simrun.service.api.access import SESSION, check_group, principal_of
 from simrun.service.api.paging import cursor_of, position_of
-from simrun.service.api.routing import BadQuery, Operations, Query, answer, body_of, query_of
-from simrun.service.api.runs import checked_submission, run_body
+from simrun.service.api.plan_access import Group, PlanQuery, plan_group
+from simrun.service.api.routing import BadQuery, Operations, Query, answer, query_of
+from simrun.service.api.runs import checked_submission
 from simrun.service.api.uploads import received
 from simrun.service.attachments import uploaded_attachments
 from simrun.service.launchplans import NewPlan, create
@@ -35,21 +32,6 @@ from simrun.store.snapshots import SnapshotStore
 PAGE, PAGE_MAX = 100, 500
 
 operations = Operations("launch plans")
-
-
-def _group(text: str) -> str:
-    if problem := ids.group_problem(text):
-        raise ValueError(problem)
-    return text
-
-
-Group = Annotated[str, AfterValidator(_group)]
-
-
-class PlanQuery(Query):
-    """Whose plan is meant: where no group is named that of the caller, if they are in one only, else `default`."""
-
-    group: Group | None = None
 
 
 class PlansQuery(Query):
@@ -72,17 +54,6 @@ class NewVersion(Model):
 
     plan: NewPlan
     submission: Submission
-
-
-class Launch(Model):
-    """How a plan is launched: settings over its defaults. Without `version` the active one."""
-
-    version: str | None = None
-    settings: Settings = {}
-    name: str = ""
-    labels: dict[str, str] = {}
-    id: str | None = None
-    """The id that the run is to have."""
 
 
 class PlanSummary(BaseModel):
@@ -337,103 +308,6 @@ async def delete_launch_plan_version(request: web.Request) -> web.StreamResponse
     )
     await request.app[SESSION].schedules.delete(group, name, version)
     return web.Response(status=204)
-
-
-# --- activation and launches ---------------------------------------------------------------------------------------------
-
-
-@operations.post(
-    "/api/v1/launch-plans/{plan}/versions/{version}/activate",
-    scope=Scope.RUN,
-    query=PlanQuery,
-    answer=Active,
-    problems=(404, 409, 422),
-)
-async def activate_launch_plan(request: web.Request) -> web.StreamResponse:
-    """Make a version the active one, whose schedule is fired. One that is active already keeps the time of its activation."""
-    group, name, version = (
-        plan_group(request, query_of(request, PlanQuery).group),
-        request.match_info["plan"],
-        request.match_info["version"],
-    )
-    by = principal_of(request).name
-    return answer(await request.app[SESSION].schedules.activate(group, name, version, by=by))
-
-
-@operations.post(
-    "/api/v1/launch-plans/{plan}/deactivate",
-    scope=Scope.RUN,
-    query=PlanQuery,
-    answer=Active,
-    problems=(404,),
-)
-async def deactivate_launch_plan(request: web.Request) -> web.StreamResponse:
-    """Let no version be active: nothing more is fired. Runs that were begun go on."""
-    group, name = (
-        plan_group(request, query_of(request, PlanQuery).group),
-        request.match_info["plan"],
-    )
-    by = principal_of(request).name
-    return answer(await request.app[SESSION].schedules.deactivate(group, name, by=by))
-
-
-@operations.post(
-    "/api/v1/launch-plans/{plan}/launch",
-    scope=Scope.RUN,
-    query=PlanQuery,
-    body=Launch,
-    body_required=False,
-    answer=RunRecord,
-    status=201,
-    problems=(404, 409, 415, 422),
-)
-async def launch_launch_plan(request: web.Request) -> web.StreamResponse:
-    """Run a plan now: its active version, or another."""
-    session, group, name = (
-        request.app[SESSION],
-        plan_group(request, query_of(request, PlanQuery).group),
-        request.match_info["plan"],
-    )
-    wanted: Launch = await body_of(request, Launch, required=False)
-    plans = session.schedules.plans
-    version = wanted.version
-    if version is None:
-        active = await session.in_pool(plans.active, group, name)
-        version = None if active is None else active.version
-        if version is None:
-            raise NotFound(
-                f"launch plan {name!r} of group {group!r} has no active version; name one"
-            )
-    plan = await session.in_pool(plans.read, group, name, version)
-    submission = await session.in_pool(
-        launch_submission,
-        plan,
-        wanted.settings,
-        name=wanted.name,
-        owner=principal_of(request).name,
-        labels=wanted.labels,
-    )
-    found = await session.in_pool(uploaded_attachments, submission, plans.files_of(plan))
-    attachments = [replace(item, ours=False) for item in found]
-    run_id = await session.submit(submission, attachments, wanted.id)
-    return answer(
-        run_body(await session.record(run_id)),
-        status=201,
-        headers={"Location": f"/api/v1/runs/{run_id}"},
-    )
-
-
-def plan_group(request: web.Request, group: str | None) -> str:
-    """Give the group of the plan that a request names. Raises NotFound for one that the caller is not in, as if there were no such plan."""
-    principal = principal_of(request)
-    if group is None:
-        group = (
-            next(iter(principal.groups or ())) if len(principal.groups or ()) == 1 else "default"
-        )
-    if not principal.sees(group):
-        name = request.match_info["plan"]
-        raise NotFound(f"no launch plan {name!r} in group {group!r}")
-    return group
 
 
 async def _version(request: web.Request, group: str) -> LaunchPlan:

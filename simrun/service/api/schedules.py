@@ -16,7 +16,7 @@ from simrun.scheduler.launch_plans import check_plan
 from simrun.scheduler.ports import ActiveSchedule, schedule_key
 from simrun.scheduler.statistics import SchedulerStatistics
 from simrun.service.api.access import SESSION, principal_of
-from simrun.service.api.launch_plans import PlanQuery, plan_group
+from simrun.service.api.plan_access import PlanQuery, plan_group
 from simrun.service.api.routing import BadQuery, Operations, Query, answer, body_of, query_of
 from simrun.service.backfill import BackfillPage, BackfillRequest, backfill
 from simrun.service.schedule_view import (
