@@ -72,7 +72,7 @@ def told(view: ScheduleView) -> list[str]:
         lines += ["", table(("instant", "state", "late", "run", "note"), rows)]
     for failure in view.failures:
         text = f"given up: {failure.instant:%Y-%m-%dT%H:%MZ} after {failure.tries} tries: {failure.error}"
-        lines.append(f"{text}; `simrun schedule backfill {view.name} --only-missing` tries again")
+        lines.append(f"{text}; `simrun schedule backfill {view.name} --from …` tries again")
     for loss in view.losses[-3:]:
         span = f"{loss.first:%Y-%m-%dT%H:%MZ} to {loss.last:%Y-%m-%dT%H:%MZ}"
         lines.append(f"not fired ({loss.why}): {plural(loss.count, 'instant')}, {span} {loss.note}")
