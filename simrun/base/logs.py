@@ -36,7 +36,10 @@ _BOUND: contextvars.ContextVar[Mapping[str, str]] = contextvars.ContextVar("boun
 _OF_RECORDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _SECRETS = re.compile(r"simrun_[A-Za-z0-9_-]{43}|(?i:(?<=bearer )[A-Za-z0-9._~+/=-]{8,})")
 _HIDDEN = "(a token)"
+_CLOSE_S = 2.0
 _BATCH = 1000
+LINES_MOST = 50_000
+"""Lines that wait for a file; behind a disk that hangs there would be no end of them."""
 
 
 @contextlib.contextmanager
@@ -74,14 +77,15 @@ class Appending(logging.Handler):
     """Appends lines to a file from a thread of its own: whoever logs waits for no disk.
 
     The file is opened for each batch, so that another one may take its place (logrotate). What can't be written is told on the log, once until
-    it works again.
+    it works again; where more than `most` lines wait, the newest are lost, and told likewise.
     """
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, *, most: int = LINES_MOST) -> None:
         super().__init__()
         self.setFormatter(Json())
         self._file = file
-        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._lines: queue.Queue[str | None] = queue.Queue(most)
+        self._lost = 0
         self._failing = False
         try:
             with file.open("a"):
@@ -95,12 +99,16 @@ class Appending(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Take a line."""
-        self._lines.put(self.format(record))
+        try:
+            self._lines.put_nowait(self.format(record))
+        except queue.Full:
+            self._lost += 1
 
     def close(self) -> None:
         """Write what is left, for a while."""
-        self._lines.put(None)
-        self._thread.join(timeout=2.0)
+        with contextlib.suppress(queue.Full):
+            self._lines.put(None, timeout=_CLOSE_S)
+            self._thread.join(timeout=_CLOSE_S)
         super().close()
 
     def _write(self) -> None:
@@ -127,6 +135,16 @@ class Appending(logging.Handler):
             self._failing = True
         else:
             self._failing = False
+            self._tell_lost()
+
+    def _tell_lost(self) -> None:
+        self.acquire()  # as logging holds it while a line is taken
+        try:
+            lost, self._lost = self._lost, 0
+        finally:
+            self.release()
+        if lost:
+            _log.error("%s could not be written for a while, %d lines are lost", self._file, lost)
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:

@@ -45,6 +45,7 @@ class Jobs:
         """Run a job in the background, unless one of the run is there or this is closed."""
         if self._closing or run_id in self._tasks:
             return
+        self._unattended.pop(run_id, None)
         # Kept here and ended by close: the one place where a task lives outside of a TaskGroup
         task = asyncio.get_running_loop().create_task(
             self._run(run_id, job), name=f"submit {run_id}"
@@ -70,12 +71,10 @@ class Jobs:
         One that was left alone at the start as made since, by a clock that was set back meanwhile; or whose caller was cancelled.
         """
         if run_id in self._tasks:
-            self._unattended.pop(run_id, None)
             return 0.0
         now = self._clock.monotonic()
         left = UNATTENDED_S - (now - self._unattended.setdefault(run_id, now))
         if left <= 0 and job is not None:
-            del self._unattended[run_id]
             self.start(run_id, job)
         return max(0.0, left)
 

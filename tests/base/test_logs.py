@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -168,6 +169,34 @@ def test_closing_writes_what_is_left(tmp_path: Path, audit: logging.Logger) -> N
     audit.handlers[0].close()  # waits for the disk, but not for ever
 
     assert len(appended(file, 2500)) == 2500
+
+
+def test_behind_a_disk_that_hangs_lines_are_counted_and_not_kept_without_end(
+    tmp_path: Path, audit: logging.Logger, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "audit.log"
+    handler = logs.Appending(file, most=100)
+    audit.addHandler(handler)
+    audit.setLevel(logging.INFO)
+    audit.propagate = False
+    file.unlink()
+    os.mkfifo(file)  # writing hangs until somebody reads
+
+    for number in range(500):
+        audit.info("line %d", number)
+    pipe = os.open(file, os.O_RDWR | os.O_NONBLOCK)
+    end = time.monotonic() + 20
+    while "lines are lost" not in caplog.text:
+        assert time.monotonic() < end
+        time.sleep(0.005)
+    handler.close()
+    seen = os.read(pipe, 2**16).splitlines()
+    os.close(pipe)
+
+    numbers = [int(json.loads(line)["message"].removeprefix("line ")) for line in seen]
+    assert numbers == sorted(set(numbers))
+    assert numbers[:100] == list(range(100))
+    assert f"{500 - len(numbers)} lines are lost" in caplog.text
 
 
 def test_a_file_that_can_not_be_written_is_told_at_once(tmp_path: Path) -> None:
