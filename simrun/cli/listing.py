@@ -107,10 +107,10 @@ class Row:
 
 def _of_store(root: Path, wanted: Wanted, limit: int) -> tuple[list[Row], bool]:
     """Give the newest runs, and whether there are more."""
-    from simrun.cli.records import store_at
+    from simrun.cli.records import newest_first, store_at
 
     rows: list[Row] = []
-    for item in store_at(root).records():
+    for item in newest_first(store_at(root)):
         if isinstance(item, DamagedRecord):
             click.echo(f"damaged: {item}", err=True)
         elif wanted.takes(item):

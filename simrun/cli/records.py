@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from simrun.base.errors import DamagedRecord, InvalidInput, NotFound
@@ -29,13 +30,9 @@ def find_run(store: RunStore, text: str) -> RunRecord:
     if text in known:
         return store.read(text)
     if (name := latest_of(text)) is not None:
-        for run_id in sorted(known, key=lambda run_id: _created(store, run_id), reverse=True):
-            try:
-                record = store.read(run_id)
-            except (NotFound, DamagedRecord):
-                continue  # a creation that has not come to its end; nobody's newest run
-            if name in ("", record.name):
-                return record
+        for found in newest_first(store):
+            if not isinstance(found, DamagedRecord) and name in ("", found.name):
+                return found
         raise NotFound(f"no run{f' named {name!r}' if name else ''} in {store.layout.root}")
     begin = [run_id for run_id in known if text and run_id.startswith(text)]
     if len(begin) == 1:
@@ -46,6 +43,20 @@ def find_run(store: RunStore, text: str) -> RunRecord:
         )
     near = Nearest(known).remedy(text)
     raise NotFound(f"no run {text!r} in {store.layout.root}" + (f"; {near}" if near else ""))
+
+
+def newest_first(store: RunStore) -> Iterator[RunRecord | DamagedRecord]:
+    """Give the records in the order of their creation, the last one first; what can't be read comes as its error.
+
+    Not in the order of ids: those of schedules, of keys and of --id don't follow the time.
+    """
+    for run_id in sorted(store.run_ids(), key=lambda run_id: _created(store, run_id), reverse=True):
+        try:
+            yield store.read(run_id)
+        except NotFound:
+            continue  # a creation that has not come to its end
+        except DamagedRecord as error:
+            yield error
 
 
 def latest_of(text: str) -> str | None:

@@ -17,7 +17,7 @@ from simrun.cli.where import where
 if TYPE_CHECKING:
     from simrun.cli.remote import RemoteSession
     from simrun.model.record import RunRecord
-    from simrun.service.runreport import AttemptUse, RunReport
+    from simrun.service.runreport import AttemptUse, RunReport, TaskReport
     from simrun.store.runs import RunStore
 
 LAST_LINES = 5
@@ -52,18 +52,19 @@ def command(
 def _of_store(root: Path, run: str, task: str | None) -> tuple[dict[str, Any], str]:
     """Give what was asked for, for programs and for people."""
     from simrun.cli.records import find_run, find_task, store_at
-    from simrun.service.runreport import attempts_of
+    from simrun.service.runreport import attempts_of, run_report
 
     runs = store_at(root)
     record = find_run(runs, run)
     if task is None:
         return run_document(runs, record), f"{head_text(record)}\n\n{end_text(runs, record)}"
     task = find_task(record, task)
+    report = run_report(runs, record, runs.submission(record.id))
     attempts = attempts_of(runs, record.id, task, record.plans.get(task))
     directory = str(runs.layout.run(record.id).task(task).root)
     return (
-        task_document(record, task, attempts, directory),
-        task_text(record, task, attempts, directory),
+        task_document(record, report, task, attempts, directory),
+        task_text(record, report, task, attempts, directory),
     )
 
 
@@ -76,6 +77,7 @@ async def _of_server(
 
     client = session.client
     record = await remote.find_run(client, run)
+    report = await client.report(record.id)
     if task is not None:
         task = find_task(record, task)
         bodies = await client.attempts(record.id, task)
@@ -84,8 +86,10 @@ async def _of_server(
             [body.report for body in bodies if body.report],
             record.plans.get(task),
         )
-        return task_document(record, task, attempts, None), task_text(record, task, attempts, None)
-    report = await client.report(record.id)
+        return (
+            task_document(record, report, task, attempts, None),
+            task_text(record, report, task, attempts, None),
+        )
     return (
         {**record.model_dump(mode="json"), "usage": [asdict(use) for use in report.tasks]},
         f"{head_text(record)}\n\n{far_end_text(record, report, session.server.options)}",
@@ -146,11 +150,13 @@ def far_end_text(record: RunRecord, report: RunReport, options: str) -> str:
 
 
 def task_document(
-    record: RunRecord, task: str, attempts: Sequence[AttemptUse], directory: str | None
+    record: RunRecord,
+    report: RunReport,
+    task: str,
+    attempts: Sequence[AttemptUse],
+    directory: str | None,
 ) -> dict[str, Any]:
     """Give a task for programs. directory: where its files are, if that is on this machine."""
-    from simrun.service.runreport import task_report
-
     plan = record.plans.get(task)
     return {
         "run": record.id,
@@ -158,15 +164,24 @@ def task_document(
         "state": str(record.tasks[task]),
         "plan": plan.model_dump(mode="json") if plan else None,
         **({"directory": directory} if directory else {}),
-        "usage": asdict(task_report(task, record.tasks[task], attempts)),
+        "usage": asdict(_use_of(report, task)),
         "attempts": [asdict(use) for use in attempts],
     }
 
 
+def _use_of(report: RunReport, task: str) -> TaskReport:
+    return next(use for use in report.tasks if use.task == task)
+
+
 def task_text(
-    record: RunRecord, task: str, attempts: Sequence[AttemptUse], directory: str | None
+    record: RunRecord,
+    report: RunReport,
+    task: str,
+    attempts: Sequence[AttemptUse],
+    directory: str | None,
 ) -> str:
     """Give a task with all its attempts, and the last lines of what went wrong."""
+    from simrun.cli.usage import units_text
     from simrun.model.quantities import format_memory
 
     lines = [f"task     {task}", f"run      {record.id}", f"state    {record.tasks[task]}"]
@@ -175,6 +190,8 @@ def task_text(
         if plan.retry_memory:
             text += f", {format_memory(plan.retry_memory)} after a kill for memory"
         lines.append(f"workers  {text}")
+    if (units := units_text(_use_of(report, task))) != "-":
+        lines.append(f"units    {units}")
     if directory:
         lines.append(f"files    {directory}")
     if attempts:
@@ -184,12 +201,12 @@ def task_text(
     return "\n".join(lines)
 
 
-def trouble(use: AttemptUse) -> list[str]:
-    """Give the lines that say what was wrong with an attempt; none when nothing was."""
+def trouble(use: AttemptUse, *, said: str = "") -> list[str]:
+    """Give the lines that say what was wrong with an attempt; none when nothing was. said: the text above it, not to be repeated."""
     if use.reason in (None, "completed") and not use.message:
         return []
     lines = ["", f"{use.worker}, attempt {use.attempt}: {use.reason or 'running'}"]
-    if use.message:
+    if use.message and use.message not in said:
         lines.append(f"  {clean(use.message)}")
     return lines + [f"  | {clean(line)}" for line in use.tail]
 
@@ -231,7 +248,7 @@ def failure_lines(store: RunStore, record: RunRecord, most: int = 3) -> list[str
         bad = [use for use in attempts if use.reason not in (None, "completed")]
         if bad:
             last = max(bad, key=lambda use: use.ended or 0)
-            lines += trouble(last)
+            lines += trouble(last, said=record.message or "")
             if not last.tail:  # a bare command has nobody to report its last words
                 log = Log(last.worker, last.attempt)
                 words = last_lines(store, record.id, task, log, LAST_LINES)

@@ -55,14 +55,16 @@ def report_text(report: RunReport) -> str:
             duration(use.wall_s),
             _of(use.cpu_s, use.given_cpu_s, f"{use.measured} of {use.attempts} measured", use),
             _share(memory_text(use.peak_memory, use.given_memory), use.memory_efficiency),
-            _units(use),
+            units_text(use),
             _retries(use),
         )
         for use in report.tasks
     ]
     lines = [table(heads, rows, right=(2, 3, 6)), ""]
-    time = duration(report.wall_s) if report.wall_s is not None else "not ended"
-    lines.append(f"run {report.run} {report.state}, {time} from its creation to its end")
+    time = "not ended yet"
+    if report.wall_s is not None:
+        time = f"{duration(report.wall_s)} from its creation to its end"
+    lines.append(f"run {report.run} {report.state}, {time}")
     measured = f"{report.measured} of {report.attempts} attempts measured"
     if report.cpu_s is None:
         lines.append(f"processor time: not measured ({measured})")
@@ -91,7 +93,8 @@ def _share(text: str, efficiency: float | None) -> str:
     return text if efficiency is None else f"{text} = {efficiency:.0%}"
 
 
-def _units(use: TaskReport) -> str:
+def units_text(use: TaskReport) -> str:
+    """Give `8/10, 2 failed`; `-` of a task that has no units."""
     if use.units_done is None:
         return "-"
     text = f"{use.units_done}/{'?' if use.units_total is None else use.units_total}"

@@ -210,6 +210,8 @@ class _Loader:
                 remedy = validate.unknown_param(in_file, types[task.type], name)
                 if remedy is not None:
                     path: Path = ("tasks", task_id, "params", name)
+                    # In a file it could be declared as well; from outside it is a slip and nothing else
+                    self.faults = [fault for fault in self.faults if fault.path != path]
                     self.faults.append(Fault(path, "is no parameter of the task", None, remedy))
 
     def _doubts(self, raw: Sections) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -138,6 +139,29 @@ def test_list_stops_at_its_limit_and_says_so(runs: Runs) -> None:
     assert "--limit" in result.stderr
 
 
+def test_list_goes_by_the_time_of_creation_whatever_ids_are(runs: Runs) -> None:
+    for number, run_id in enumerate(("k9", "01a", "f00")):
+        runs.add(run_id)
+        submission = runs.store.layout.run(run_id).submission
+        os.utime(submission, (1_000_000 + number, 1_000_000 + number))
+
+    result = simrun("list", "--store", runs.root, "-o", "json")
+
+    assert [run["id"] for run in json.loads(result.stdout)] == ["f00", "01a", "k9"]
+
+
+def test_a_task_tells_its_type_and_its_units_as_the_report_does(runs: Runs) -> None:
+    runs.add()
+    runs.report("01run", "sweep", "sweep-w0")
+
+    told = json.loads(simrun("show", "01run", "sweep", "--store", runs.root, "-o", "json").stdout)
+    report = json.loads(simrun("report", "01run", "--store", runs.root, "-o", "json").stdout)
+
+    assert told["usage"] == report["tasks"][0]
+    assert told["usage"]["type"] == "sweep"
+    assert "units    0/?" in simrun("show", "01run", "sweep", "--store", runs.root).stdout
+
+
 def test_the_states_that_list_takes_are_those_of_runs() -> None:
     from simrun.cli.listing import STATES
 
@@ -168,3 +192,17 @@ def test_a_failed_run_says_why_where_and_what_to_type(runs: Runs) -> None:
     assert lines[0] == "error: run 01run failed: sweep failed"
     assert "  | No module named 'rebound'" in lines
     assert f"  simrun logs 01run sweep --store {runs.root}" in lines
+
+
+def test_what_a_failed_run_has_said_its_attempt_does_not_repeat(runs: Runs) -> None:
+    record = runs.add(
+        state=RunState.FAILED,
+        tasks={"sweep": TaskState.FAILED, "plot": TaskState.SKIPPED},
+        message="task sweep (sweep-w0): 2 units failed",
+    )
+    runs.report("01run", "sweep", "sweep-w0", reason="error", message="2 units failed")
+
+    text = "\n".join(show.failure_lines(runs.store, record))
+
+    assert text.count("2 units failed") == 1
+    assert "sweep-w0, attempt 0: error" in text

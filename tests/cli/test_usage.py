@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from simrun.cli import usage
+from simrun.model.record import RunState, TaskState
 from simrun.model.report import MemoryUse
 from simrun.model.workflow import Submission, Task, Workflow
 from simrun.service.runreport import run_report
@@ -50,6 +51,14 @@ def test_report_shows_both_sides_of_every_ratio(runs: Runs) -> None:
     assert "run 01run succeeded, 1m40s from its creation to its end" in result.stdout
     assert "processor time: 30s of 40s = 75% (2 of 3 attempts measured)" in result.stdout
     assert "wasted: 20s given to attempts that ended badly with nothing done" in result.stdout
+
+
+def test_the_report_of_a_run_that_goes_on_claims_no_end(runs: Runs) -> None:
+    runs.add(state=RunState.RUNNING, tasks={"sweep": TaskState.RUNNING, "plot": TaskState.WAITING})
+
+    result = simrun("report", "01run", "--store", runs.root)
+
+    assert "run 01run running, not ended yet\n" in result.stdout
 
 
 def test_report_is_a_document_for_programs(runs: Runs) -> None:

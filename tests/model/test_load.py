@@ -421,6 +421,14 @@ def test_a_parameter_that_nothing_reads_is_refused() -> None:
     )
 
 
+def test_a_slip_in_a_parameter_from_outside_is_told_once() -> None:
+    text = "types: {t: {plugin: 'm:f', params: {size: 1}}}\ntasks: {first: {type: t}}"
+
+    (found,) = told(text, first={"sise": 1})
+
+    assert "is no parameter of the task" in found
+
+
 def test_a_plugin_that_declares_no_parameters_takes_any() -> None:
     text = "tasks: {a: {plugin: 'm:f'}}"
 

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from simrun.base.about import VERSION
 from simrun.service.api.access import SESSION
 from simrun.service.api.problems import CONTENT_TYPE, ProblemDocument
-from simrun.service.api.routing import JSON, OPERATIONS, NoQuery, Operation, Operations
+from simrun.service.api.routing import JSON, NoQuery, Operation, Operations
 
 operations = Operations("service")
 
@@ -44,25 +44,32 @@ async def openapi(request: web.Request) -> web.StreamResponse:
 @operations.get("/docs", scope=None, content_type="text/html")
 async def docs(request: web.Request) -> web.StreamResponse:
     """Show the description of the API as a page."""
+    text = await request.app[SESSION].in_index(request.app[DESCRIPTION].page)
     return web.Response(
-        text=page(request.app[OPERATIONS].values()),
+        text=text,
         content_type="text/html",
         headers={"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"},
     )
 
 
 class Description:
-    """The description of operations as text, made when it is asked for the first time: it takes its time."""
+    """The description of operations as text and as a page, made when they are asked for the first time: it takes its time."""
 
     def __init__(self, found: Iterable[Operation]) -> None:
         self._found = list(found)
-        self._text = ""
+        self._text = self._page = ""
 
     def text(self) -> str:
         """Give it; takes a quarter of a second the first time."""
         if not self._text:
             self._text = json.dumps(describe(self._found))
         return self._text
+
+    def page(self) -> str:
+        """Give it for people; takes as long the first time."""
+        if not self._page:
+            self._page = page(self._found)
+        return self._page
 
 
 DESCRIPTION = web.AppKey("description", Description)
