@@ -30,6 +30,8 @@ def command(
 ) -> int:
     """Do again what failed of a run, or was cancelled: the same run, in a new round. What is done is not done again.
 
+    It runs the same workflow and the same plugin code, which are kept in the run: a plugin that was mended needs a new run.
+
     RUN is an id, the beginning of one, @latest or @latest:NAME. The id of the run is printed.
     """
     from simrun.cli import remote

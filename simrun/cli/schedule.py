@@ -232,7 +232,7 @@ def _say_paused(state: PauseState, plan: str | None, output: str) -> None:
         click.echo(as_json(state.model_dump(mode="json")))
         return
     what = "all schedules are" if plan is None else f"the schedule of {plan} is"
-    click.echo(f"{what} {'paused' if state.paused else 'not paused'}")
+    click.echo(f"{what} {'paused' if state.paused else 'no longer paused'}")
 
 
 # --- backfill --------------------------------------------------------------------------------------------------------------

@@ -91,7 +91,8 @@ def create_run(
     if there.fingerprint != record.fingerprint:
         raise Conflict(
             f"run {record.id} exists with another submission "
-            f"(fingerprint {there.fingerprint[:12]}, this one has {record.fingerprint[:12]})"
+            f"(fingerprint {there.fingerprint[:12]}, this one has {record.fingerprint[:12]}); "
+            "submit this one under another id or key"
         )
     return there
 

@@ -92,7 +92,7 @@ async def launch_launch_plan(request: web.Request) -> web.StreamResponse:
         version = None if active is None else active.version
         if version is None:
             raise NotFound(
-                f"launch plan {name!r} of group {group!r} has no active version; name one"
+                f"launch plan {name!r} of group {group!r} has no active version; activate one, or name a version"
             )
     plan = await session.in_pool(plans.read, group, name, version)
     submission = await session.in_pool(
