@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Collection, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,18 +21,16 @@ from simrun.model.snapshot import (
     Snapshot,
     check_name,
     digest_of,
-    entry_of,
     name_for,
-    name_problem,
 )
 from simrun.store import codec, flocks, halfmade, tars
 from simrun.store.intake import CHUNK, Intake, SnapshotLimits, is_own
 from simrun.store.layout import StoreLayout
+from simrun.store.snapshotreader import FILES, HEADER, SnapshotReader
 from simrun.store.sources import Step, content, hashed, look_through, no_step
 from simrun.store.sweep import time_of_server
 from simrun.worker import files, trees
 
-HEADER, FILES = "snapshot.json", "files.jsonl"
 _TAKEN = frozenset({errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR})
 PATIENCE_S = 10.0
 """How long a deletion waits for submissions that name snapshots, and these for it."""
@@ -50,13 +48,12 @@ class Making:
     digest: str | None = None
 
 
-class SnapshotStore:
+class SnapshotStore(SnapshotReader):
     """The snapshots of a run store."""
 
     def __init__(self, layout: StoreLayout, limits: SnapshotLimits | None = None) -> None:
-        self.layout = layout
+        super().__init__(layout)
         self.limits = limits or SnapshotLimits()
-        self._top = layout.snapshots
 
     # --- making ------------------------------------------------------------------------------------------------------
 
@@ -89,7 +86,9 @@ class SnapshotStore:
         if self.by_hand(name) or self.get(name).group != making.group:
             raise _somebodys(name)
 
-    def create_from_tar(self, archive: Path, making: Making, title: str) -> tuple[Snapshot, bool]:
+    def create_from_tar(
+        self, archive: Path, making: Making, title: str, step: Step = no_step
+    ) -> tuple[Snapshot, bool]:
         """Make a snapshot of what is in a tar archive; else as `create`."""
         self.check(making)
         with open(archive, "rb") as file, self._making() as (intake, put_in_place):
@@ -103,9 +102,8 @@ class SnapshotStore:
                 elif member.same_as is not None:
                     intake.add_link(member.path, member.same_as)
                 else:
-                    intake.add_file(
-                        member.path, iter(partial(read, CHUNK), b""), executable=member.executable
-                    )
+                    chunks = _told(iter(partial(read, CHUNK), b""), step)
+                    intake.add_file(member.path, chunks, executable=member.executable)
             return put_in_place(making, title)
 
     @contextmanager
@@ -181,61 +179,6 @@ class SnapshotStore:
             "choose another name, or delete it first"
         )
 
-    # --- looking -----------------------------------------------------------------------------------------------------
-
-    def all(self, groups: Collection[str] | None = None) -> list[Snapshot]:
-        """Give the snapshots, of these groups or of all, by name. One whose header can't be read is left out."""
-        found = []
-        for name in sorted(files.listing(self._top)):
-            with suppress(NotFound, DamagedRecord):
-                found.append(self.get(name, groups))
-        return found
-
-    def get(self, name: str, groups: Collection[str] | None = None) -> Snapshot:
-        """Give a snapshot. Raises NotFound, also for one of a group that is not asked for; DamagedRecord."""
-        remedy = "`simrun snapshot list` shows what there is"
-        if name_problem(name):
-            raise NotFound(f"no snapshot {name!r}; {remedy}")
-        path = self._own(name) / HEADER
-        header = codec.read(Snapshot, path)
-        if header is None and files.listed(self._top, name, OWN_DIRECTORY, HEADER):
-            header = codec.read(Snapshot, path, listed=True)  # "no" came from a cache
-        if header is None and self.by_hand(name):
-            raise NotFound(
-                f"{name!r} was put into the store by hand, and is no snapshot that simrun made"
-            )
-        if header is None or (groups is not None and header.group not in groups):
-            raise NotFound(f"no snapshot {name!r}; {remedy}")
-        if header.name != name:
-            raise DamagedRecord(f"{path}: is the header of snapshot {header.name!r}")
-        return header
-
-    def by_hand(self, name: str) -> bool:
-        """Whether a directory of this name was put into the store by hand: it has no group, so everybody may read it."""
-        if name_problem(name) or name not in files.listing(self._top):
-            return False
-        place = self._top / name
-        described = files.listed(self._top, name, OWN_DIRECTORY)
-        return not described and os.path.isdir(place) and not os.path.islink(place)
-
-    def find(self, group: str, digest: str) -> Snapshot | None:
-        """Give the snapshot of a group that has a content; None when there is none."""
-        return next((item for item in self.all({group}) if item.digest == digest), None)
-
-    def entries(self, name: str) -> Iterator[Entry]:
-        """Yield what a snapshot holds, in order. Raises DamagedRecord for a list that can't be read."""
-        path = self._own(name) / FILES
-        try:
-            with open(path, "rb") as lines:
-                for line in lines:
-                    yield entry_of(line)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DamagedRecord(f"{path}: can't be read: {error}") from error
-
-    def path(self, name: str) -> Path:
-        """Give the directory of a snapshot."""
-        return self._top / name
-
     # --- using and deleting ------------------------------------------------------------------------------------------
 
     @contextmanager
@@ -281,11 +224,14 @@ class SnapshotStore:
         """Give the file that whoever makes a snapshot holds locked."""
         return place / OWN_DIRECTORY / FILES
 
-    def _own(self, name: str) -> Path:
-        return self._top / name / OWN_DIRECTORY
-
     def _held(self, lock: Path, how: int) -> AbstractContextManager[None]:
         return flocks.held(lock, how, patience_s=PATIENCE_S, busy=_BUSY)
+
+
+def _told(chunks: Iterator[bytes], step: Step) -> Iterator[bytes]:
+    for data in chunks:
+        step(len(data))
+        yield data
 
 
 def _somebodys(name: str) -> Conflict:

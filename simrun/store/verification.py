@@ -9,7 +9,8 @@ from pathlib import Path
 
 from simrun.base.errors import InvalidInput
 from simrun.model.snapshot import OWN_DIRECTORY, Entry, digest_of
-from simrun.store.snapshots import FILES, SnapshotStore
+from simrun.store.snapshotreader import FILES
+from simrun.store.snapshots import SnapshotStore
 from simrun.store.sources import SourceFile, Step, content, no_step
 
 _EXECUTE = 0o111

@@ -91,7 +91,7 @@ def make_app(
     app[LOOPBACK_ONLY] = loopback_only and tokens is None
     app[STREAMS] = Streams()
     app[snapshots.WORK] = asyncio.Semaphore(snapshots.AT_ONCE)
-    app.on_shutdown.append(_cut_streams)
+    app.on_shutdown.append(_close_streams)
     app.on_response_prepare.append(_tell_age)
     app.on_response_prepare.append(number)
     add_operations(app, GROUPS)
@@ -117,5 +117,5 @@ async def _tell_age(request: web.Request, response: web.StreamResponse) -> None:
         response.headers[AGE] = f"{age:.1f}"
 
 
-async def _cut_streams(app: web.Application) -> None:
-    app[STREAMS].cut()
+async def _close_streams(app: web.Application) -> None:
+    app[STREAMS].close()

@@ -18,6 +18,7 @@ from simrun.model.snapshot import Entry, Snapshot, digest_problem, name_problem
 from simrun.service.api.access import SESSION, check_group, principal_of
 from simrun.service.api.paging import cursor_of, position_of
 from simrun.service.api.routing import BadQuery, Operations, Query, answer, query_of
+from simrun.service.api.streams import STREAMS
 from simrun.service.api.uploads import place_for_upload, received_file
 from simrun.service.snapshots import Users
 from simrun.store.snapshots import Making, SnapshotStore
@@ -175,7 +176,7 @@ async def create_snapshot(request: web.Request) -> web.StreamResponse:
         await received_file(request, session, archive, most=most, sha256=sha256)
         async with request.app[WORK]:
             made, new = await session.streams.run(
-                snapshots.create_from_tar, archive, making, query.title
+                snapshots.create_from_tar, archive, making, query.title, request.app[STREAMS].go_on
             )
     headers = {"Location": f"/api/v1/snapshots/{made.name}"}
     return answer(made, status=201 if new else 200, headers=headers)
@@ -217,7 +218,9 @@ async def verify_snapshot(request: web.Request) -> web.StreamResponse:
     """Read all of a snapshot and say what is not as it was. It takes as long as reading does."""
     snapshots, found = await _snapshot_of(request)
     async with request.app[WORK]:
-        wrong = await request.app[SESSION].streams.run(verify, snapshots, found.name)
+        wrong = await request.app[SESSION].streams.run(
+            verify, snapshots, found.name, request.app[STREAMS].go_on
+        )
     return answer(Verification(digest=found.digest, whole=not wrong, differences=wrong[:PAGE_MAX]))
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import threading
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from simrun.base.errors import Exhausted
+from simrun.base.errors import BackendUnavailable, Exhausted
 
 MOST = 5000
 """Answers at once, however many files may be open."""
@@ -23,6 +24,7 @@ class Streams:
         """Take no more than `most`: half of what this process may have open, where it is absent, since records need files too."""
         self.most = _most() if most is None else most
         self._tasks: set[asyncio.Task[object]] = set()
+        self._closed = threading.Event()
 
     @asynccontextmanager
     async def open(
@@ -30,8 +32,9 @@ class Streams:
     ) -> AsyncIterator[web.StreamResponse]:
         """Begin an answer, which goes on until the process stops; one that fails is cut, never ended as if whole.
 
-        Raises Exhausted where there are too many.
+        Raises Exhausted where there are too many, BackendUnavailable once the process stops.
         """
+        self.go_on()
         if len(self._tasks) >= self.most:
             raise Exhausted(
                 f"{self.most} answers are being sent already; come back, or ask for less at once",
@@ -51,6 +54,16 @@ class Streams:
         finally:
             if task is not None:
                 self._tasks.discard(task)
+
+    def close(self) -> None:
+        """End all, and what threads do for requests: the process stops."""
+        self._closed.set()
+        self.cut()
+
+    def go_on(self, _count: int = 0) -> None:
+        """Raise BackendUnavailable once the process stops; for what a thread does for minutes, which nobody can end."""
+        if self._closed.is_set():
+            raise BackendUnavailable("the service stops; ask again once it is back")
 
     def cut(self) -> None:
         """End all: whoever reads one connects again, to the next process."""

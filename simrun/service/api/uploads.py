@@ -16,14 +16,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import aiofiles
 from aiohttp import BodyPartReader, hdrs, web
 
+from simrun.aio.files import opened
 from simrun.base.errors import InvalidInput
 from simrun.service.attachments import EXECUTABLE
 from simrun.service.session import Session
 from simrun.store.files import remove_tree
-from simrun.store.layout import StoreLayout
 from simrun.worker import files
 
 FILES_MAX = 10_000
@@ -44,18 +43,17 @@ _HALF = re.compile(r"\\u[dD][89a-fA-F]")
 @asynccontextmanager
 async def place_for_upload(session: Session) -> AsyncIterator[Path]:
     """Give a directory in the store that goes when this ends, with what is still in it."""
-    base = await session.in_pool(_make, session.store.layout)
+    base = files.temporary_name(session.store.layout.uploads)
     try:
+        await session.in_pool(_make, base)
         yield base
     finally:
         await session.in_pool(remove_tree, base)
 
 
-def _make(layout: StoreLayout) -> Path:
-    files.make_directory(layout.uploads)
-    base = files.temporary_name(layout.uploads)
+def _make(base: Path) -> None:
+    files.make_directory(base.parent)
     os.mkdir(base)
-    return base
 
 
 @asynccontextmanager
@@ -76,7 +74,7 @@ async def received_file(
     """Stream the body to a file; more than `most` bytes are 413. Raises InvalidInput where it has not the SHA-256 that was said."""
     digest = hashlib.sha256()
     total = 0
-    async with aiofiles.open(target, "wb", executor=session.streams.executor) as file:
+    async with opened(session.streams, lambda: target.open("xb")) as file:
         async for data in request.content.iter_chunked(BLOCK):
             total += len(data)
             if total > most:
@@ -178,7 +176,7 @@ async def _file(part: BodyPartReader, session: Session, base: Path, most: int) -
     size = 0
     try:
         await session.in_pool(target.parent.mkdir, parents=True, exist_ok=True)
-        async with aiofiles.open(target, "xb") as file:
+        async with opened(session.streams, lambda: target.open("xb")) as file:
             while chunk := await part.read_chunk(CHUNK):
                 size += len(chunk)
                 if size > most:

@@ -19,6 +19,7 @@ import pytest
 from simrun.model.snapshot import digest_of
 from simrun.model.workflow import Submission
 from simrun.service.api.paging import cursor_of
+from simrun.service.api.streams import STREAMS
 from simrun.store.intake import SnapshotLimits
 from simrun.store.snapshots import Making, SnapshotStore
 from simrun.store.sources import hashed, look_through
@@ -226,6 +227,23 @@ async def test_a_run_with_a_missing_snapshot_is_refused_before_its_record(served
     assert problem["field"] == "tasks.only.inputs.data"
     assert "simrun snapshot create" in problem["remedy"]
     assert served.session.store.run_ids() == []
+
+
+# --- the end of the process --------------------------------------------------------------------------------------------
+
+
+async def test_a_server_that_stops_ends_what_its_threads_read_and_write(two: Guarded) -> None:
+    sent = await two.ask("POST", f"{API}?name=mesh&group=a", who="ann", data=DATA, headers=TAR)
+    assert sent.status == 201
+    two.app[STREAMS].close()
+
+    checked = await two.ask("POST", f"{API}/mesh/verify", who="ann")
+    again = await two.ask("POST", f"{API}?name=more&group=a", who="ann", data=DATA, headers=TAR)
+
+    for refused in (checked, again):
+        assert (refused.status, "stops" in refused.text) == (503, True)
+    snapshots = two.session.store.layout.snapshots
+    assert os.listdir(snapshots) == ["mesh"]
 
 
 # --- groups ------------------------------------------------------------------------------------------------------------
