@@ -42,8 +42,8 @@ class Lanes:
         self._dirty: set[str] = set()
         self.records: dict[str, str] = {}
         """The records of all schedules as JSON, as of the last `render`."""
-        self.unsaved = True
-        """Whether they are other than those of the last snapshot."""
+        self.unsaved = False
+        """Whether they are other than those of the last snapshot; where there are no schedules there is nothing to write."""
 
     # --- the start -------------------------------------------------------------------------------------------------------
 
