@@ -24,7 +24,7 @@ def type_name_problem(name: str) -> str | None:
 
 def type_faults(task_type: TaskType, base: Path) -> Iterator[Fault]:
     """Check what a type says of itself in several places; `base` is its path."""
-    yield from _placeholder_faults(task_type, base)
+    yield from _command_faults(task_type, base)
     yield from _plugin_faults(task_type, base)
     yield from _unit_faults(task_type, base)
     yield from _merged_output_faults(task_type, base)
@@ -59,11 +59,14 @@ def commands(task_type: TaskType) -> Iterator[tuple[Path, list[str]]]:
         yield ("merge", "command"), task_type.merge.command
 
 
-def _placeholder_faults(task_type: TaskType, base: Path) -> Iterator[Fault]:
-    """Check the placeholders of ports and of units; parameters are for the tasks to give."""
+def _command_faults(task_type: TaskType, base: Path) -> Iterator[Fault]:
+    """Check the text of commands, and the placeholders of ports and of units in it; parameters are for the tasks to give."""
     ports: dict[str, Collection[str]] = {"inputs": task_type.inputs, "outputs": task_type.outputs}
     for path, command in commands(task_type):
         for index, item in enumerate(command):
+            if "\0" in item:
+                text = "holds a null character, which no argument of a program may"
+                yield Fault((*base, *path, index), text, shown(item))
             for name in placeholders.names([item]):
                 space, _, member = name.partition(".")
                 spot = (*base, *path, index)

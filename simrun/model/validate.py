@@ -14,7 +14,13 @@ from simrun.base.errors import InvalidInput, Problem
 from simrun.model.cycles import cycles
 from simrun.model.faults import Fault, Nearest, Path, dotted, is_probably, listed
 from simrun.model.tasktype import TaskType
-from simrun.model.typecheck import commands, is_number, type_faults, unit_params
+from simrun.model.typecheck import (
+    commands,
+    is_number,
+    type_faults,
+    type_name_problem,
+    unit_params,
+)
 from simrun.model.wording import shown
 from simrun.model.workflow import Source, Task, Workflow
 from simrun.worker import placeholders
@@ -22,7 +28,14 @@ from simrun.worker import placeholders
 
 def check(workflow: Workflow, types: Mapping[str, TaskType]) -> None:
     """Raise InvalidInput with every fault of a submission that comes without a file, from the API or from code."""
-    faults = list(graph_faults(workflow.tasks, types))
+    faults = [
+        Fault(("types", name), problem, shown(name), at_key=True)
+        for name in types
+        # What a task changes of a type is a type of its own, NAME@TASK
+        if (problem := type_name_problem(name.partition("@")[0]))
+        or ("@" in name and (problem := ids.task_id_problem(name.partition("@")[2])))
+    ]
+    faults += graph_faults(workflow.tasks, types)
     if faults:
         raise InvalidInput(
             [

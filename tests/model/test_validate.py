@@ -254,6 +254,12 @@ def test_a_type_that_contradicts_itself_is_told(fields: dict[str, Any], text: st
     assert told(tasks(a={}), types(t=fields)) == [f"types.t.{text}"]
 
 
+def test_a_null_character_in_a_command_and_a_name_that_is_none_are_told() -> None:
+    of_types = types(**{"t": {"command": ["a\0"]}, "t\n": {}, "t@one": {}, "t@": {}})
+    places = [text.split(": ")[0] for text in told(tasks(a={}), of_types)]
+    assert places == ["types.t\n", "types.t@", "types.t.command[0]"]
+
+
 def test_a_size_hint_must_be_a_number_that_somebody_gives() -> None:
     of_types = types(t={"size_hint": "n"})
 
