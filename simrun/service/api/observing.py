@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from aiohttp import hdrs, web
 
 from simrun.base.logs import bound
-from simrun.service.api.access import PRINCIPAL
+from simrun.service.api.access import principal_of
 from simrun.service.api.problems import GONE
 from simrun.service.api.routing import EVENT_STREAM, Handler, Operation, operation_of
-from simrun.service.auth import ANYBODY
 from simrun.service.httptally import OTHER_METHOD, UNKNOWN_ROUTE, HttpTally
 
 ACCESS, AUDIT = "simrun.access", "simrun.audit"
@@ -86,7 +85,7 @@ def _note(request: web.Request, operation: Operation | None, seen: Seen, status:
     took = seconds if seen.began_s is None else min(seconds, seen.began_s)
     request.app[HTTP].answered(method, route, status, took)
     quiet = route in _QUIET and status < 400
-    who = request.get(PRINCIPAL, ANYBODY)
+    who = principal_of(request)
     if access_log.isEnabledFor(logging.INFO) and not quiet:
         fields = {
             "method": request.method,

@@ -105,7 +105,7 @@ async def test_who_changed_what_is_told_and_who_was_not_let(
     assert submitted["path"] == "/api/v1/runs/mine"
     assert (refused["message"], refused["action"], refused["who"]) == ("refused", "cancel", "rita")
     assert (refused["path"], refused["status"]) == ("/api/v1/runs/mine/cancel", 403)
-    assert (unknown["status"], unknown["who"]) == (401, "")
+    assert (unknown["status"], unknown["who"], unknown["scope"]) == (401, "", "read")
 
 
 async def test_a_client_that_does_not_wait_is_seen(
