@@ -475,6 +475,7 @@ def test_a_pod_that_vanished_while_it_ran_has_ended() -> None:
         (gzip.compress(b"{"), "damaged"),
         (b"\x0b\x02\x80brotli", "neither gzip nor zstd"),
     ],
+    ids=["cut", "a list", "half", "brotli"],
 )
 def test_nodes_that_cannot_be_read_say_why(packed: bytes, text: str) -> None:
     with pytest.raises(NodesUnreadable, match=text):
