@@ -125,10 +125,12 @@ def _kills(view: View, nodes: Mapping[str, Node]) -> dict[str, list[int]]:
     kills = {worker: set(attempts) for worker, attempts in view.record.oom_kills.items()}
     for worker, node in nodes.items():
         for attempt in node.attempts:
+            if not attempt.phase.ended:
+                continue
             report = view.reports.get(attempt_name(worker, attempt.n))
             if report is not None and report.reason == "asked":
                 continue  # it exited 137 before it did anything; nothing was killed
-            if attempt.phase.ended and states.attempt_oom(attempt, report):
+            if states.attempt_oom(attempt, report):
                 kills.setdefault(worker, set()).add(attempt.n)
     for name, report in view.reports.items():
         # The second report of a number that two pods had is kept under a name with its pod uid
