@@ -17,7 +17,8 @@ from simrun.cli.where import where
 if TYPE_CHECKING:
     from simrun.cli.remote import RemoteSession
     from simrun.model.record import RunRecord
-    from simrun.service.runreport import AttemptUse, RunReport, TaskReport
+    from simrun.service.attemptuse import AttemptUse
+    from simrun.service.runreport import RunReport, TaskReport
     from simrun.store.runs import RunStore
 
 LAST_LINES = 5
@@ -52,7 +53,8 @@ def command(
 def _of_store(root: Path, run: str, task: str | None) -> tuple[dict[str, Any], str]:
     """Give what was asked for, for programs and for people."""
     from simrun.cli.records import find_run, find_task, store_at
-    from simrun.service.runreport import attempts_of, run_report
+    from simrun.service.attemptuse import attempts_of
+    from simrun.service.runreport import run_report
 
     runs = store_at(root)
     record = find_run(runs, run)
@@ -73,7 +75,7 @@ async def _of_server(
 ) -> tuple[dict[str, Any], str]:
     from simrun.cli import remote
     from simrun.cli.records import find_task
-    from simrun.service.runreport import uses_of
+    from simrun.service.attemptuse import uses_of
 
     client = session.client
     record = await remote.find_run(client, run)
@@ -238,7 +240,7 @@ def failure_line(record: RunRecord) -> str:
 
 def failure_lines(store: RunStore, record: RunRecord, most: int = 3) -> list[str]:
     """Give why a run failed: its message, the last lines of the first failed tasks, and what to type to see more."""
-    from simrun.service.runreport import attempts_of
+    from simrun.service.attemptuse import attempts_of
     from simrun.store.logs import Log, last_lines
 
     lines = [failure_line(record)]

@@ -8,8 +8,9 @@ import pytest
 
 from simrun.model.record import TaskState
 from simrun.model.report import MemoryUse, UnitCounts
+from simrun.service.attemptuse import AttemptUse, attempts_of
 from simrun.service.progress import TaskProgress
-from simrun.service.runreport import AttemptUse, attempts_of, run_report, task_report
+from simrun.service.runreport import run_report, task_report
 from tests.cli.store import MIB, SUBMISSION, Runs
 
 
