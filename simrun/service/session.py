@@ -14,10 +14,7 @@ from typing import ParamSpec, TypeVar
 from simrun.aio.threads import Pool
 from simrun.backends.base import (
     Backend,
-    BackendStatus,
-    Followed,
     Identity,
-    QueueState,
     Reviewing,
     Watching,
 )
@@ -32,10 +29,11 @@ from simrun.service.controller import Controller
 from simrun.service.events import KEPT_S, Events
 from simrun.service.index import IndexedRunStore, recent
 from simrun.service.limits import Demand, Limits, demand_in, demand_of, demands_in, tables_of
-from simrun.service.progress import ProgressReader, RunProgress
+from simrun.service.looking import Looking
+from simrun.service.progress import RunProgress
 from simrun.service.readiness import StoreCheck
 from simrun.service.rounds import prepare_round
-from simrun.service.runfeed import RunFeeds, Seen
+from simrun.service.runfeed import RunFeeds
 from simrun.service.runquery import Position, RunFilter
 from simrun.service.runrow import RunRow
 from simrun.service.schedules import Schedules
@@ -43,7 +41,6 @@ from simrun.service.snapshots import check_again
 from simrun.service.statistics import SessionStatistics
 from simrun.service.submission import create_run, new_record
 from simrun.service.timings import StoreTimings
-from simrun.service.why import RunWhy, why
 from simrun.store.runs import RunStore
 
 log = logging.getLogger(__name__)
@@ -51,10 +48,8 @@ log = logging.getLogger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 
-SUBMISSIONS_KEPT = 256
 
-
-class Session:
+class Session(Looking):
     """What one command does with runs."""
 
     def __init__(
@@ -69,18 +64,15 @@ class Session:
         limits: Limits | None = None,
         schedules: SchedulerSettings | None = None,
     ) -> None:
-        self.store = store
+        super().__init__(store, backend, controller, pool)
         self.limits = limits or Limits()
         self.limits.load = self._demands
         self._timings = timings or StoreTimings()
-        self._backend, self._controller = backend, controller
-        self._pool, self._clock = pool, clock
+        self._clock = clock
         self._index_pool = Pool("index", 2)
         self.streams = Pool("streams", 8)
         """For files that are sent or received bit by bit: a slow store holds up no record."""
         self._check = StoreCheck(store.layout.root, clock)
-        self._progress = ProgressReader(store)
-        self._submissions: dict[str, Submission] = {}
         self.schedules = Schedules(self, pool, clock, schedules)
         """Launch plans; their schedules are fired by `simrun serve` only."""
         self.events = Events(self._recent, clock)
@@ -119,10 +111,6 @@ class Session:
             return False
         wanted = await self._pool.run(demand_of, submission, tables_of(attachments))
         return await self.limits.admit(run_id, wanted)
-
-    async def record(self, run_id: str) -> RunRecord:
-        """Give the record of a run. Raises NotFound, DamagedRecord."""
-        return await self._pool.run(self.store.read, run_id)
 
     async def cancel(self, run_id: str, *, kill: bool = False) -> None:
         """Cancel a run; its workers are given their grace, with `kill` none. A run that has ended is left as it is."""
@@ -170,49 +158,8 @@ class Session:
         if record.workflow_name is not None:
             await self._backend.delete(record.workflow_name)
         await self._pool.run(self.store.delete, run_id)
-        self._submissions.pop(run_id, None)
         self.events.gone(record)
         self.feeds.wake(run_id)
-
-    async def submission(self, run_id: str) -> Submission:
-        """Give what was submitted as a run. Raises NotFound, DamagedRecord."""
-        found = self._submissions.get(run_id)
-        if found is None:
-            found = await self._pool.run(self.store.submission, run_id)
-            if len(self._submissions) >= SUBMISSIONS_KEPT:
-                self._submissions.clear()  # a cache of what never changes; the ones in use come back
-            self._submissions[run_id] = found
-        return found
-
-    async def queues(self) -> list[QueueState]:
-        """Give the queues that pods wait in. Raises BackendUnavailable."""
-        return await self._backend.queues()
-
-    async def progress(self, run_id: str) -> RunProgress:
-        """Give how far a run is now."""
-        record, submission, status = await self._look(run_id)
-        return await self._pool.run(self._progress.read, record, submission, status)
-
-    async def why(self, run_id: str) -> RunWhy:
-        """Say what a run waits for. Raises NotFound, DamagedRecord."""
-        record, submission, status = await self._look(run_id)
-        in_flight = self._controller.in_flight(run_id)
-        held_up = self._controller.held_up(run_id)
-        notes = [
-            *([f"its submission is tried again: {held_up}"] if held_up else []),
-            *self.trouble(),
-        ]
-        return why(record, submission.workflow, status, in_flight=in_flight, notes=notes)
-
-    async def _look(self, run_id: str) -> tuple[RunRecord, Submission, BackendStatus | None]:
-        """Give what is known of a run; no status while the backend does not answer."""
-        record = await self._pool.run(self.store.read, run_id)
-        submission = await self.submission(run_id)
-        status: BackendStatus | None = None
-        if record.workflow_name is not None:
-            with contextlib.suppress(BackendUnavailable):
-                status = await self._backend.status(record.workflow_name)
-        return record, submission, status
 
     async def _demands(self) -> dict[str, Demand]:
         """Give what the live runs have, for the limits."""
@@ -221,14 +168,6 @@ class Session:
     def now(self) -> float:
         """Give the time of this session's clock: seconds since 1970 UTC."""
         return self._clock.wall()
-
-    def age_s(self) -> float | None:
-        """Give the seconds since the backend was last heard of; None for one that is this process itself."""
-        return self._backend.age_s() if isinstance(self._backend, Followed) else None
-
-    def trouble(self) -> list[str]:
-        """Say what keeps the backend from being followed; empty when nothing does."""
-        return self._backend.trouble() if isinstance(self._backend, Followed) else []
 
     async def updates(self, run_id: str) -> AsyncIterator[RunProgress]:
         """Yield how far a run is, at each change, until it has ended and nothing of it is pending."""
@@ -248,13 +187,6 @@ class Session:
     async def _recent(self) -> list[RunRow]:
         """Give the runs that are live or have ended a short while ago."""
         return await self._pool.run(recent, self.store, self._clock.wall() - KEPT_S)
-
-    async def _seen(self, run_id: str) -> Seen:
-        """Look at a run for those who watch it."""
-        # The record comes first: what is counted after a terminal record is the last word
-        record, submission, status = await self._look(run_id)
-        progress = await self._pool.run(self._progress.read, record, submission, status)
-        return Seen(record.revision, record.state.terminal and not record.pending, progress)
 
     async def page(
         self, wanted: RunFilter, *, limit: int, after: Position | None = None

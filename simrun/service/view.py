@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from pathlib import Path
 
 from simrun.aio.threads import Pool
@@ -16,8 +15,6 @@ from simrun.service.states import task_plans
 from simrun.store.runs import RunStore
 from simrun.worker import files
 from simrun.worker.protocol import MERGE_MARKER, worker_name
-
-_SUBMISSIONS_KEPT = 256
 
 
 def has_merge_marker(task_dir: Path) -> bool:
@@ -38,30 +35,23 @@ async def status_of(backend: Backend, record: RunRecord) -> BackendStatus | Gone
 
 
 class ViewReader:
-    """Reads views; remembers submissions, which never change, and since when a marker is awaited."""
+    """Reads views; remembers since when a marker is awaited."""
 
     def __init__(self, store: RunStore, pool: Pool, clock: Clock) -> None:
         self._store, self._pool, self._clock = store, pool, clock
-        self._submissions: OrderedDict[str, Submission] = OrderedDict()
         self._awaited: dict[tuple[str, str], float] = {}
 
     def remembered(self, run_id: str) -> tuple[RunRecord, Submission] | None:
         """Give record and submission of a run that was running when this process last read or wrote its record; no file is looked at."""
-        record, submission = self._store.remembered(run_id), self._submissions.get(run_id)
+        record = self._store.remembered(run_id)
+        submission = self._store.remembered_submission(run_id)
         if record is None or submission is None or record.state is not RunState.RUNNING:
             return None
         return record, submission
 
     def load(self, run_id: str) -> tuple[RunRecord, Submission]:
         """Give record and submission of a run (blocking). Raises NotFound, DamagedRecord."""
-        record = self._store.read(run_id)
-        submission = self._submissions.get(run_id)
-        if submission is None:
-            submission = self._store.submission(run_id)
-            self._submissions[run_id] = submission
-            while len(self._submissions) > _SUBMISSIONS_KEPT:
-                self._submissions.popitem(last=False)
-        return record, submission
+        return self._store.read(run_id), self._store.submission(run_id)
 
     async def read(
         self,

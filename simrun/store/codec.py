@@ -87,7 +87,7 @@ def decode(kind: type[M], data: bytes, path: Path) -> M:
 class Decoded(Generic[M]):
     """What files were decoded to: a file that still holds the same bytes need not be decoded again.
 
-    Holds the files that were used last, up to `most` bytes of JSON; the models of that take about ten times as much.
+    Holds the files that were used last, up to `most` bytes of JSON, and one in any case; the models of that take about ten times as much.
     """
 
     def __init__(self, most: int = 4 * 2**20) -> None:
@@ -101,7 +101,7 @@ class Decoded(Generic[M]):
             self._drop(path)
             self._known[path] = data, model
             self._size += len(data)
-            while self._size > self._most:
+            while self._size > self._most and len(self._known) > 1:
                 self._drop(next(iter(self._known)))
 
     def get(self, path: Path, data: bytes) -> M | None:
@@ -117,7 +117,10 @@ class Decoded(Generic[M]):
         """Give what a file held when it was last read or written here, which may not be what it holds now."""
         with self._lock:
             known = self._known.get(path)
-            return None if known is None else known[1]
+            if known is None:
+                return None
+            self._known.move_to_end(path)
+            return known[1]
 
     def forget(self, path: Path) -> None:
         """Forget a file: it is gone, or can't be read."""

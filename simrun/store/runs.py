@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from simrun.base import ids
@@ -24,6 +24,8 @@ from simrun.store.traces import Traces
 from simrun.worker import files
 
 _TRIES = 5
+_SUBMISSIONS_MOST = 2 * 2**20
+"""Bytes of submissions that are remembered, as JSON."""
 
 
 class RunStore(Traces):
@@ -37,6 +39,7 @@ class RunStore(Traces):
         self._owner = owner if os.geteuid() == 0 else None
         self._locks = KeyLocks()
         self._decoded: codec.Decoded[RunRecord] = codec.Decoded()
+        self._submissions: codec.Decoded[Submission] = codec.Decoded(_SUBMISSIONS_MOST)
         self.leads: Callable[[], bool] | None = None
         """Where several services may write, whether this one leads now; None where a lock keeps the others out."""
 
@@ -124,6 +127,7 @@ class RunStore(Traces):
         for name in (run.record, run.root):
             store_files.remove_tree(name)
         self._decoded.forget(run.record)
+        self._submissions.forget(run.submission)
         self.unmark_live(run_id)
 
     @contextmanager
@@ -178,15 +182,21 @@ class RunStore(Traces):
         return files.listed(run.root, run.record.name)
 
     def submission(self, run_id: str) -> Submission:
-        """Give what was submitted. Raises NotFound, DamagedRecord."""
+        """Give what was submitted, which never changes. Raises NotFound, DamagedRecord."""
         path = self._run(run_id).submission
-        submission = codec.read(Submission, path)
-        if submission is None and self.exists(run_id):
+        found = self._submissions.last(path)
+        if found is None:
+            found = codec.read(Submission, path, decoded=self._submissions)
+        if found is None and self.exists(run_id):
             # It was there before the record was: "no" came from a cache
-            submission = codec.read(Submission, path, listed=True)
-        if submission is None:
+            found = codec.read(Submission, path, listed=True, decoded=self._submissions)
+        if found is None:
             raise NotFound(f"run {run_id!r} has no submission.json")
-        return submission
+        return found
+
+    def remembered_submission(self, run_id: str) -> Submission | None:
+        """Give what was submitted, without a look at the disk; None when this process does not know it any more."""
+        return self._submissions.last(self.layout.run(run_id).submission)
 
     def _run(self, run_id: str) -> RunDir:
         """Give the directory of a run that a user named; what can't be an id (`..`, say) is no run and becomes no path."""
@@ -194,11 +204,9 @@ class RunStore(Traces):
             raise NotFound(f"no run {run_id!r} in {self.layout.root}")
         return self.layout.run(run_id)
 
-    @contextmanager
-    def locked(self, run_id: str) -> Iterator[None]:
+    def locked(self, run_id: str) -> AbstractContextManager[None]:
         """Hold the record lock of a run: nothing but file work may happen under it, never a call of the backend."""
-        with self._locks.held(run_id):
-            yield
+        return self._locks.held(run_id)
 
     def write_if_unchanged(self, before: RunRecord, after: RunRecord) -> RunRecord | None:
         """Write `after` when the record on disk is still `before`; what was written, None when it was not.
