@@ -12,6 +12,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Literal, TypeVar
 
+import click
+
 from simrun.aio.threads import Pool
 from simrun.base.clock import Clock, SystemClock
 from simrun.base.errors import InvalidInput, NotFound
@@ -19,6 +21,7 @@ from simrun.cli.attached import Begin, Left, OpenSession, follow
 from simrun.cli.display import Display, QuietDisplay, open_display
 from simrun.cli.ending import finish
 from simrun.cli.failures import ExitCode
+from simrun.cli.formatting import clean, duration
 from simrun.cli.holder import Server, server_at, server_of
 from simrun.cli.progress import view_of
 from simrun.cli.records import latest_of
@@ -92,10 +95,14 @@ def opener(
             there = await server_at(found.server, found.named, token)
         else:
             there = await server_of(found.store, found.named, remedy, token)
-        async with AsyncClient(there.url, token=token) as client:
+        async with AsyncClient(there.url, token=token, on_wait=_say_wait) as client:
             yield RemoteSession(client, there)
 
     return opened
+
+
+def _say_wait(reason: str, wait_s: float) -> None:
+    click.echo(f"{clean(reason)}; tried again in {duration(wait_s)}", err=True)
 
 
 async def find_run(client: AsyncClient, text: str) -> RunRecord:

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import aiohttp
 from pydantic import TypeAdapter, ValidationError
 
-from simrun.base.errors import Unreachable
+from simrun.base.errors import SimrunError, Unreachable
 from simrun.client.problems import check, retry_after_s, text_of
 
 M = TypeVar("M")
@@ -29,6 +29,9 @@ RETRY_AFTER_MAX_S = 60.0
 TOKEN_VARIABLE = "SIMRUN_TOKEN"
 SERVER_VARIABLE = "SIMRUN_SERVER"
 
+TOLD_S = 2.0
+"""Waits from this on are told; who waits less does not wonder."""
+
 _BUSY = (429, 502, 503, 504)
 _PROBLEM = "application/problem+json"
 
@@ -42,11 +45,17 @@ class Transport:
     """The connections to one `simrun serve`."""
 
     def __init__(
-        self, url: str | None = None, *, token: str | None = None, tries: int = TRIES
+        self,
+        url: str | None = None,
+        *,
+        token: str | None = None,
+        tries: int = TRIES,
+        on_wait: Callable[[str, float], None] | None = None,
     ) -> None:
         """Name the server.
 
         url: $SIMRUN_SERVER where it is None. token: $SIMRUN_TOKEN likewise; "" for none. tries: 1 for calls that are made once.
+        on_wait: is told why the server asks to wait, and for how many seconds, before a call is made again.
         """
         url = url or os.environ.get(SERVER_VARIABLE)
         if not url:
@@ -55,7 +64,7 @@ class Transport:
         if token is None:
             token = os.environ.get(TOKEN_VARIABLE, "").strip()
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._tries = tries
+        self._tries, self._on_wait = tries, on_wait
         self._http: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -114,6 +123,7 @@ class Transport:
                     if wait_s is None:
                         await check(answer)
                         return await answer.json() if answer.status != 204 else None
+                    await self._tell_wait(answer, wait_s)
             except (aiohttp.ClientError, TimeoutError) as error:
                 unsent = isinstance(error, aiohttp.ClientConnectorError)
                 if again is None or not (repeatable or unsent) or isinstance(error, _HOPELESS):
@@ -121,6 +131,14 @@ class Transport:
                 wait_s = again
             await asyncio.sleep(wait_s)
         raise AssertionError("the last try returns or raises")
+
+    async def _tell_wait(self, answer: aiohttp.ClientResponse, wait_s: float) -> None:
+        if self._on_wait is None or wait_s < TOLD_S:
+            return
+        try:
+            await check(answer)
+        except SimrunError as error:
+            self._on_wait(str(error), wait_s)
 
     def _object(self, body: Any) -> dict[str, Any]:
         if not isinstance(body, dict):

@@ -101,6 +101,20 @@ async def test_retry_after_is_respected_also_where_a_call_is_not_repeatable() ->
     assert len(asked.seen) == 3
 
 
+async def test_who_waits_long_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Asked()
+    told: list[tuple[str, float]] = []
+    monkeypatch.setattr("simrun.client.transport.TOLD_S", 0.0)
+    app = answering("POST", f"{RUNS}/mine/retry", asked.busy, asked.run)
+    async with (
+        listening(app) as url,
+        AsyncClient(url, on_wait=lambda *wait: told.append(wait)) as client,
+    ):
+        assert (await client.retry("mine")).id == "mine"
+
+    assert told == [("not now", 0.0)]
+
+
 async def test_a_date_to_come_back_at_counts_from_that_of_the_answer() -> None:
     asked = Asked()
     date = "Mon, 30 Nov 2026 18:00:00 GMT"
