@@ -31,6 +31,7 @@ from simrun.base.term import UNLIMITED, Election, Term
 from simrun.model.serving import LimitsFile
 from simrun.scheduler.scheduler import SchedulerSettings
 from simrun.service.api.app import make_app, withdraw
+from simrun.service.api.connections import CONNECTIONS
 from simrun.service.api.origin import is_loopback
 from simrun.service.auth import Tokens
 from simrun.service.limits import Limits
@@ -45,6 +46,7 @@ STOP_WITHIN_S = 25.0
 REQUESTS_END_WITHIN_S = 5.0
 _BACKLOG = 1024
 """Connections that wait to be taken: after a restart all readers of events come back at once."""
+_FULL = "no file is left for another connection: raise the limit of open files (ulimit -n)"
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -93,6 +95,7 @@ async def serve(
     if tokens is not None:
         tokens.load()
     logging.getLogger("aiohttp.server").addFilter(quiet_nonsense)
+    logging.getLogger("asyncio").addFilter(SeldomFull())
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     # What this process was started to ignore, by nohup or as a background job, it goes on to ignore
@@ -130,6 +133,7 @@ async def serve(
             await runner.setup()
             stack.push_async_callback(runner.cleanup)
             await web.SockSite(runner, listening).start()
+            await stack.enter_async_context(_watched(app, runner))
             if tokens is not None:
                 await stack.enter_async_context(_followed(tokens, app))
             on_ready(url)
@@ -156,6 +160,24 @@ def quiet_nonsense(record: logging.LogRecord) -> bool:
     return True
 
 
+class SeldomFull(logging.Filter):
+    """Lets through once in a while that no connection can be taken: asyncio says it hundreds of times a second, with a trace."""
+
+    def __init__(self, every_s: float = 10.0) -> None:
+        super().__init__()
+        self._every_s, self._next = every_s, 0.0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether it is told."""
+        if not str(record.msg).startswith("socket.accept() out of system resource"):
+            return True
+        if record.created < self._next:
+            return False
+        self._next = record.created + self._every_s
+        record.msg, record.args, record.exc_info = _FULL, (), None
+        return True
+
+
 @contextlib.asynccontextmanager
 async def _followed(tokens: Tokens, app: web.Application) -> AsyncIterator[None]:
     """Have changes of the tokens' file take effect for as long as this lasts."""
@@ -163,6 +185,17 @@ async def _followed(tokens: Tokens, app: web.Application) -> AsyncIterator[None]
         following = group.create_task(tokens.follow(lambda: withdraw(app)), name="tokens")
         yield
         following.cancel()
+
+
+@contextlib.asynccontextmanager
+async def _watched(app: web.Application, runner: web.AppRunner) -> AsyncIterator[None]:
+    """Have connections ended over which nothing is asked, for as long as this lasts."""
+    if runner.server is None:
+        raise RuntimeError("the server was not set up")
+    async with asyncio.TaskGroup() as group:
+        watching = group.create_task(app[CONNECTIONS].watch(runner.server), name="connections")
+        yield
+        watching.cancel()
 
 
 def _listen_for(options: ServeOptions) -> socket.socket:

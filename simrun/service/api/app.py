@@ -27,6 +27,7 @@ from simrun.service.api import (
     why,
 )
 from simrun.service.api.access import AUTHENTICATOR, SESSION, TICKETS, TOKENS, authenticate, limited
+from simrun.service.api.connections import CONNECTIONS, Connections
 from simrun.service.api.observing import HTTP, number, observe
 from simrun.service.api.origin import LOOPBACK_ONLY, same_origin
 from simrun.service.api.problems import problems
@@ -90,6 +91,7 @@ def make_app(
     # A page that points its own name at this machine has no token
     app[LOOPBACK_ONLY] = loopback_only and tokens is None
     app[STREAMS] = Streams()
+    app[CONNECTIONS] = Connections()
     app[snapshots.WORK] = asyncio.Semaphore(snapshots.AT_ONCE)
     app.on_shutdown.append(_close_streams)
     app.on_response_prepare.append(_tell_age)

@@ -83,7 +83,7 @@ class Reader:
 @asynccontextmanager
 async def _reader(request: web.Request) -> AsyncIterator[Reader]:
     """Begin a stream, which is left when its reader goes away."""
-    async with request.app[STREAMS].open(request, HEADERS) as response:
+    async with request.app[STREAMS].open(request, HEADERS, patient=False) as response:
         try:
             yield Reader(response, request.transport)
         except ConnectionError:

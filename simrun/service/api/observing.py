@@ -15,6 +15,7 @@ from aiohttp import hdrs, web
 
 from simrun.base.logs import bound
 from simrun.service.api.access import principal_of
+from simrun.service.api.connections import CONNECTIONS
 from simrun.service.api.problems import GONE
 from simrun.service.api.routing import EVENT_STREAM, Handler, Operation, operation_of
 from simrun.service.httptally import OTHER_METHOD, UNKNOWN_ROUTE, HttpTally
@@ -54,7 +55,7 @@ async def observe(request: web.Request, handler: Handler) -> web.StreamResponse:
     operation, http = operation_of(request), request.app[HTTP]
     stream = operation is not None and operation.content_type == EVENT_STREAM
     status = GONE
-    with bound(request=seen.ident):
+    with bound(request=seen.ident), request.app[CONNECTIONS].busy(request):
         if operation is not None and stream:
             http.streams[operation.path] += 1
         try:

@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from simrun.base.errors import InvalidInput, Problem
 from simrun.model.access import Scope
+from simrun.service.api.bodies import whole
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Decorator = Callable[[Handler], Handler]
@@ -158,7 +159,7 @@ def query_of(request: web.Request, model: type[Q]) -> Q:
 
 async def body_of(request: web.Request, kind: Any, *, required: bool = True) -> Any:
     """Read a JSON body of a type. Raises InvalidInput with all that is wrong; no body counts as {} where none is required."""
-    raw = await request.read()
+    raw = await whole(request)
     if not raw and not required:
         raw = b"{}"
     elif request.content_type != JSON:

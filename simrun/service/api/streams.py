@@ -9,12 +9,15 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from aiohttp import web
+from aiohttp.abc import AbstractStreamWriter
 
 from simrun.base.errors import BackendUnavailable, Exhausted
 
 MOST = 5000
 """Answers at once, however many files may be open."""
 COME_BACK_S = 5.0
+STALLED_S = 60.0
+"""A reader that takes nothing for so long is cut: its place is another's."""
 
 
 class Streams:
@@ -28,10 +31,16 @@ class Streams:
 
     @asynccontextmanager
     async def open(
-        self, request: web.Request, headers: Mapping[str, str], *, status: int = 200
+        self,
+        request: web.Request,
+        headers: Mapping[str, str],
+        *,
+        status: int = 200,
+        patient: bool = True,
     ) -> AsyncIterator[web.StreamResponse]:
         """Begin an answer, which goes on until the process stops; one that fails is cut, never ended as if whole.
 
+        A reader that takes nothing of it is cut, but for one that is not `patient`, whose writer has a measure of its own.
         Raises Exhausted where there are too many, BackendUnavailable once the process stops.
         """
         self.go_on()
@@ -43,7 +52,8 @@ class Streams:
         task = asyncio.current_task()
         if task is not None:
             self._tasks.add(task)  # before it waits for anything: it counts, and can be cut
-        response = web.StreamResponse(status=status, headers=headers)
+        kind = _Patient if patient else web.StreamResponse
+        response = kind(status=status, headers=headers)
         try:
             await response.prepare(request)
             yield response
@@ -69,6 +79,27 @@ class Streams:
         """End all: whoever reads one connects again, to the next process."""
         for task in list(self._tasks):
             task.cancel()
+
+
+class _Patient(web.StreamResponse):
+    """An answer whose reader takes something of it now and then; one that does not is cut."""
+
+    _reader: asyncio.BaseTransport | None = None
+
+    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
+        """Send the head."""
+        self._reader = request.transport
+        return await super().prepare(request)
+
+    async def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Write, and wait until there is room for more. Raises ConnectionError."""
+        try:
+            async with asyncio.timeout(STALLED_S):
+                await super().write(data)
+        except TimeoutError:
+            if isinstance(self._reader, asyncio.WriteTransport):
+                self._reader.abort()
+            raise ConnectionAbortedError("the reader takes nothing any more") from None
 
 
 def _most() -> int:

@@ -20,6 +20,7 @@ from aiohttp import BodyPartReader, hdrs, web
 
 from simrun.aio.files import opened
 from simrun.base.errors import InvalidInput
+from simrun.service.api.bodies import in_time, pieces, whole
 from simrun.service.attachments import EXECUTABLE
 from simrun.service.session import Session
 from simrun.store.files import remove_tree
@@ -75,7 +76,7 @@ async def received_file(
     digest = hashlib.sha256()
     total = 0
     async with opened(session.streams, lambda: target.open("xb")) as file:
-        async for data in request.content.iter_chunked(BLOCK):
+        async for data in pieces(request, BLOCK):
             total += len(data)
             if total > most:
                 raise web.HTTPRequestEntityTooLarge(max_size=most, actual_size=total)
@@ -92,7 +93,7 @@ async def received_file(
 
 
 async def _json(request: web.Request) -> dict[str, Any]:
-    raw = await request.read()
+    raw = await whole(request)
     try:
         # In UTF-8 whatever the header says of a charset: JSON has no other
         body = _parsed(raw.decode(), "")
@@ -126,7 +127,8 @@ async def _multipart(request: web.Request, session: Session, base: Path) -> dict
     count = total = 0
     most = min(BYTES_MAX, request.get(BODY_MOST, BYTES_MAX))
     try:
-        async for part in await request.multipart():
+        reader = await request.multipart()
+        while (part := await in_time(reader.next())) is not None:
             if not isinstance(part, BodyPartReader):
                 raise InvalidInput.one("", "a part must not be multipart itself")
             if part.name in ("submission", "plan", "id"):
@@ -150,7 +152,7 @@ async def _field(part: BodyPartReader, most: int) -> tuple[Any, int]:
     """Read a part that is no file, and how many bytes it has."""
     name = part.name or ""
     data = bytearray()
-    while chunk := await part.read_chunk(CHUNK):
+    while chunk := await in_time(part.read_chunk(CHUNK)):
         data += chunk
         if len(data) > most:
             raise web.HTTPRequestEntityTooLarge(max_size=most, actual_size=len(data))
@@ -177,7 +179,7 @@ async def _file(part: BodyPartReader, session: Session, base: Path, most: int) -
     try:
         await session.in_pool(target.parent.mkdir, parents=True, exist_ok=True)
         async with opened(session.streams, lambda: target.open("xb")) as file:
-            while chunk := await part.read_chunk(CHUNK):
+            while chunk := await in_time(part.read_chunk(CHUNK)):
                 size += len(chunk)
                 if size > most:
                     text = "more bytes of files than a submission may have"

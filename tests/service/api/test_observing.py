@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from simrun.service.api.observing import ACCESS, AUDIT
-from simrun.service.main import quiet_nonsense
+from simrun.service.main import SeldomFull, quiet_nonsense
 from tests.service.api.guarded import Guarded, guarded
 
 WHO = {
@@ -142,3 +142,24 @@ async def test_what_is_no_http_is_one_line_in_the_log(
     (record,) = [record for record in caplog.records if record.name == "aiohttp.server"]
     assert record.levelno == logging.INFO
     assert record.exc_info is None
+
+
+def test_that_no_connection_can_be_taken_is_told_once_in_a_while_and_without_a_trace(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    logger, seldom = logging.getLogger("asyncio"), SeldomFull(every_s=3600.0)
+    logger.addFilter(seldom)
+    try:
+        for _ in range(3):
+            try:
+                raise OSError(24, "Too many open files")
+            except OSError:
+                logger.exception("socket.accept() out of system resource\nsocket: …")
+        logger.error("something else")
+    finally:
+        logger.removeFilter(seldom)
+
+    full, other = caplog.records
+    assert "ulimit -n" in full.getMessage()
+    assert full.exc_info is None
+    assert other.getMessage() == "something else"
