@@ -142,6 +142,8 @@ def add_context(
     }
     given = {key: value for key, value in fields.items() if value is not None}
     configedit.add_context(_path(), name, given)
+    if token_file is not None and not Path(given["token_file"]).is_file():
+        click.echo(f"{token_file} is not there yet: put the token into it", err=True)
     click.echo(f"simrun config use-context {name} makes it count", err=True)
 
 

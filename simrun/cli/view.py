@@ -94,7 +94,8 @@ def aged(view: RunView, seconds: float) -> RunView:
 def changes(before: RunView | None, after: RunView) -> Iterator[str]:
     """Yield one line for each change that somebody who reads a log wants to know of.
 
-    Progress of units alone is none: a sweep of ten thousand would fill the log.
+    Progress of units alone is none: a sweep of ten thousand would fill the log. Why a run failed is no part of it: every command that
+    shows a run to its end says that in full then.
     """
     known = {task.id: task for task in before.tasks} if before else {}
     for task in after.tasks:
@@ -105,7 +106,7 @@ def changes(before: RunView | None, after: RunView) -> Iterator[str]:
             message = f": {clean(task.message)}" if task.message else ""
             yield f"{clean(task.id)} {task.state}{_numbers(task)}{message}"
     if before is None or before.state != after.state:
-        message = f": {clean(after.message)}" if after.message else ""
+        message = f": {clean(after.message)}" if after.message and after.state != "failed" else ""
         yield f"run {after.run} {after.state}{message}"
 
 

@@ -40,7 +40,10 @@ def command(*, run: str, server: str | None, store: str | None, output: str) -> 
 
 def text_of(answer: RunWhy) -> str:
     """Give the answer of the server for people."""
-    lines = [f"run {answer.run} is {answer.state}: {clean(answer.text)}"]
+    state = f"is {answer.state}" if not answer.state.terminal else str(answer.state)
+    # Of a run that was cancelled nothing more may be known
+    text = f": {clean(answer.text)}" if answer.text not in ("", answer.state) else ""
+    lines = [f"run {answer.run} {state}{text}"]
     for task in answer.tasks:
         lines += ["", f"{task.task}, {task.state}: {clean(task.text)}"]
         for item in task.workers:

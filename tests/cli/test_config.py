@@ -20,6 +20,17 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "config" / "simrun" / "config.yaml"
 
 
+def test_a_token_file_that_is_missing_is_told_when_it_is_named(path: Path) -> None:
+    (path.parents[2] / "there.token").write_text("simrun_x")
+    add = ("config", "add-context", "lab", "--server", SERVER, "--token-file")
+
+    missing, there = simrun(*add, "lab.token"), simrun(*add, "there.token")
+
+    assert missing.exit_code == 0
+    assert "lab.token is not there yet: put the token into it" in missing.stderr
+    assert "not there" not in there.stderr
+
+
 def test_contexts_are_added_chosen_and_listed(path: Path) -> None:
     added = simrun("config", "add-context", "lab", "--server", SERVER, "--group", "orbits")
     assert (added.exit_code, added.stdout) == (0, "")

@@ -114,7 +114,7 @@ def test_report_types_why_and_logs_are_told(url: str) -> None:
     assert types.stdout.splitlines()[1].split() == (
         ["sweep", "1", "0", "85", "MiB", "of", "256", "MiB", "15s", "20s"]
     )
-    assert "run 01aaa2 is failed: no luck" in simrun("why", "01aaa2", "--server", url).stdout
+    assert "run 01aaa2 failed: no luck" in simrun("why", "01aaa2", "--server", url).stdout
     assert simrun("logs", "01aaa1", "sweep", "--server", url).stdout == "a line\n"
 
 

@@ -115,5 +115,7 @@ def test_states_retries_and_failures_are_changes() -> None:
         "sweep running (14/20, running 2, retried 2): oom"
     ]
     assert list(changes(RUN, replace(RUN, state="failed", message="sweep failed"))) == [
-        "run 01k8 failed: sweep failed"
+        "run 01k8 failed"
     ]
+    held_up = replace(RUN, state="submitting", message="the cluster does not answer")
+    assert list(changes(RUN, held_up)) == ["run 01k8 submitting: the cluster does not answer"]

@@ -41,3 +41,9 @@ def test_each_reason_stands_with_its_workers_and_its_remedy() -> None:
         "note: pods are 200 s old",
     ]
     assert "\x1b" not in text
+
+
+def test_a_run_that_was_cancelled_is_told_so_once() -> None:
+    cancelled = RunWhy(run="r1", state=RunState.CANCELLED, text="cancelled", tasks=(), notes=())
+
+    assert text_of(cancelled) == "run r1 cancelled"
