@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from simrun.aio.threads import Pool
 from simrun.backends.base import Backend
@@ -37,6 +39,7 @@ log = logging.getLogger(__name__)
 
 TAKE_AGAIN_S = 5.0
 
+Work = Callable[[], Coroutine[Any, Any, None]]
 BackendFactory = Callable[[RunStore, Pool], AbstractAsyncContextManager[Backend]]
 """Makes the backend of a session; entering starts it, leaving stops what should not outlive the session."""
 
@@ -84,58 +87,83 @@ async def open_session(
         if term.epoch is not None:
             store.leads = term.valid
         async with backend(store, pool) as live:
-            resources = ResourceStore(root)
-
-            def tell(record: RunRecord) -> None:
-                session.tell(record)
-
-            controller = Controller(
-                store,
-                resources,
-                live,
-                pool=pool,
-                clock=clock,
-                resync_s=resync_s,
-                on_change=tell,
-                term=term,
-            )
-            controller.resume = Submitter(
-                store, resources, live, pool, clock, write=controller.write
-            )
-            session = Session(
+            controller, session = _made(
                 store,
                 live,
-                controller,
                 pool,
                 clock,
-                timings=timings,
+                resync_s=resync_s,
+                term=term,
                 limits=limits,
+                timings=timings,
                 schedules=schedules,
             )
-            async with session.feeds, asyncio.TaskGroup() as group:
-                following = group.create_task(controller.run(), name="controller")
-                await controller.recover()
-                # Live runs are followed already; the history of a large store takes its time
-                later = None if taken else group.create_task(_take_later(take), name="lock")
-                house = group.create_task(keep_house(store, pool, left), name="housekeeping")
-                firing = (
-                    group.create_task(session.schedules.run(), name="schedules")
-                    if command == "serve"
-                    else None
-                )
-                try:
-                    yield session
-                finally:
-                    controller.close()
-                    following.cancel()
-                    house.cancel()
-                    for task in (later, firing):
-                        if task is not None:
-                            task.cancel()
-                    session.close()
+            beside: dict[str, Work] = {"housekeeping": partial(keep_house, store, pool, left)}
+            if not taken:
+                beside["lock"] = partial(_take_later, take)
+            if command == "serve":
+                beside["schedules"] = session.schedules.run
+            async with session.feeds, _running(controller, session, beside):
+                yield session
     finally:
+        if isinstance(store, IndexedRunStore):
+            await pool.run(store.index.close)
         await pool.run(lock.release)
         pool.close()
+
+
+def _made(
+    store: RunStore,
+    live: Backend,
+    pool: Pool,
+    clock: Clock,
+    *,
+    resync_s: float,
+    term: Term,
+    limits: Limits | None,
+    timings: StoreTimings,
+    schedules: SchedulerSettings | None,
+) -> tuple[Controller, Session]:
+    """Make a controller and the session around it, which is told of every record that is written."""
+    resources = ResourceStore(store.layout.root)
+
+    def tell(record: RunRecord) -> None:
+        session.tell(record)
+
+    controller = Controller(
+        store,
+        resources,
+        live,
+        pool=pool,
+        clock=clock,
+        resync_s=resync_s,
+        on_change=tell,
+        term=term,
+    )
+    controller.resume = Submitter(store, resources, live, pool, clock, write=controller.write)
+    session = Session(
+        store, live, controller, pool, clock, timings=timings, limits=limits, schedules=schedules
+    )
+    return controller, session
+
+
+@asynccontextmanager
+async def _running(
+    controller: Controller, session: Session, beside: Mapping[str, Work]
+) -> AsyncIterator[None]:
+    """Have the controller follow its runs, and what goes on beside it, for as long as this lasts."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(controller.run(), name="controller")]
+        await controller.recover()
+        # Live runs are followed already; the history of a large store takes its time
+        tasks += [group.create_task(work(), name=name) for name, work in beside.items()]
+        try:
+            yield
+        finally:
+            controller.close()
+            for task in tasks:
+                task.cancel()
+            session.close()
 
 
 def _take(lock: StoreLock, command: str, now: float, url: str | None, term: Term) -> bool:
