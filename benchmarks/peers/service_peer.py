@@ -83,7 +83,7 @@ class Counts:
             "rss_max_mb": used.ru_maxrss / 1024,
             "requests": self.requests,
             "looks": self.looks,
-            "drift": drift + (self.controller.drift if self.controller else 0),
+            "drift": drift + (self.controller.statistics().drift if self.controller else 0),
             "watches": watches,
         }
 

@@ -26,7 +26,7 @@ from simrun.service.decide import decide
 from simrun.service.decision import Decision, Settle
 from simrun.service.effects import WORKFLOW_KEPT_S, Effects, FileWork
 from simrun.service.following import RESYNC_S, Following
-from simrun.service.jobs import UNATTENDED_S, Job, Jobs
+from simrun.service.jobs import Job, Jobs
 from simrun.service.queue import Priority, WorkQueue
 from simrun.service.records import Records
 from simrun.service.states import MERGE_MARKER_GRACE_S, attempt_of, is_oom, task_plans, task_states
@@ -38,8 +38,6 @@ from simrun.store.runs import RunStore
 
 __all__ = [
     "MERGE_MARKER_GRACE_S",
-    "UNATTENDED_S",
-    "WORKFLOW_KEPT_S",
     "Controller",
     "attempt_of",
     "closed",
@@ -97,8 +95,9 @@ class Controller:
         self._effects = Effects(
             store, resources, backend, self._pool, self._clock, tally=self._tally
         )
-        told = on_change or (lambda _record: None)
-        self._records = Records(store, self._effects, self._pool, term, told, tally=self._tally)
+        self._records = Records(
+            store, self._effects, self._pool, term, on_change, tally=self._tally
+        )
         self._jobs = Jobs(self._clock, fail=self._fail_submission, ended=self._queue.add)
         self._following = Following(
             store, backend, self._queue, self._pool, look=self.reconcile_run, resync_s=resync_s
@@ -119,11 +118,6 @@ class Controller:
         """Wait until woken or until `timeout_s` seconds have passed; clears the wake."""
         await self._following.wait_for_wake(timeout_s)
 
-    @property
-    def drift(self) -> int:
-        """How many records a resync changed of which no event had told; 0 as long as the events of the backend are whole."""
-        return self._following.drift
-
     def statistics(self) -> ControllerStatistics:
         """Give how it does."""
         submissions, held_up = self._jobs.counts
@@ -131,7 +125,7 @@ class Controller:
             queue=self._queue.statistics(),
             waits=self._queue.waits,
             looks=self._following.looks,
-            drift=self.drift,
+            drift=self._following.drift,
             submissions=submissions,
             held_up=held_up,
             tally=self._tally,
@@ -206,17 +200,13 @@ class Controller:
     async def reconcile_run(self, run_id: str) -> None:
         """Bring the record of one run up to date and carry out what follows from it. Raises NotLeading."""
         check(self._term, f"run {run_id}")
-        known = self._view.remembered(run_id)
         try:
-            if known is None:
-                record, submission = await self._pool.run(self._view.load, run_id)
-            else:
-                record, submission = known
+            record, submission, remembered = await self._view.latest(run_id)
         except NotFound:
             return  # deleted meanwhile, or its creation has not come to its end
         wait = 0.0
         if record.state is RunState.RUNNING:
-            await self._follow(record, submission, remembered=known is not None)
+            await self._follow(record, submission, remembered=remembered)
         elif record.state is RunState.SUBMITTING:
             wait = self._jobs.attend(run_id, self.resume)
         elif record.pending:
@@ -246,30 +236,24 @@ class Controller:
     async def _keep(
         self, record: RunRecord, decision: Decision, work: FileWork | None, remembered: bool
     ) -> bool:
-        """Keep evidence, then the record, in one hop; False when `record` is not what is on disk."""
+        """Keep evidence and record; False when `record` is not what is on disk."""
         if decision.record is record or decision.record == record:
-            if work is None and not remembered:
-                return True
-            return await self._records.unchanged(record, work)
-        first, later = work.split() if work is not None else (None, None)
-        written = await self.write(record, decision.record, first=first)
+            known = work is None and not remembered
+            return known or await self._records.unchanged(record, work)
+        written = await self._records.write(record, decision.record, work)
         if written is None:
             return False
         self._following.changed(record.id)
         self._view.waited(written)  # a wait that begins is measured from now
-        if later is not None:
-            await self._pool.run(self._effects.write, later)
         return True
 
     async def write_if_unchanged(self, before: RunRecord, after: RunRecord) -> bool:
         """Write `after` when the record on disk is still `before`; whether it was written."""
         return await self.write(before, after) is not None
 
-    async def write(
-        self, before: RunRecord, after: RunRecord, *, first: FileWork | None = None
-    ) -> RunRecord | None:
-        """Like write_if_unchanged; gives what was written, with its new revision. `first` is written before, in the same hop."""
-        return await self._records.write(before, after, first)
+    async def write(self, before: RunRecord, after: RunRecord) -> RunRecord | None:
+        """Like write_if_unchanged; gives what was written, with its new revision."""
+        return await self._records.write(before, after)
 
     # --- ends ----------------------------------------------------------------------------------------------------------
 
@@ -294,9 +278,8 @@ class Controller:
     async def settle(self, run_id: str) -> None:
         """Do what is pending of a terminal run: keep its logs, stop its workflow, release its node.
 
-        What fails stays pending and is tried again; a run that was deleted meanwhile is ignored. While the run is still being
-        submitted in this process nothing is done: its node may be reserved and its workflow created after we looked. The end of the
-        submission queues the run again.
+        What fails stays pending and is tried again; a run that was deleted meanwhile is ignored. One that is still being submitted here
+        is left to the end of that: its node may be reserved and its workflow created after we looked.
         """
         if self.in_flight(run_id):
             return

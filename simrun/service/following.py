@@ -52,7 +52,7 @@ class Following:
         self.looks = Histogram()
         """Seconds that looks took."""
         self.drift = 0
-        """How many records a resync changed of which no event had told."""
+        """How many records a resync changed of which no event had told; 0 as long as the events of the backend are whole."""
 
     async def run(self) -> None:
         """Follow events, timers and resyncs until cancelled."""

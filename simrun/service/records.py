@@ -26,7 +26,7 @@ class Records:
         effects: Effects,
         pool: Pool,
         term: Term,
-        on_change: Callable[[RunRecord], None],
+        on_change: Callable[[RunRecord], None] | None,
         *,
         tally: Tally,
     ) -> None:
@@ -35,16 +35,21 @@ class Records:
         self._tally = tally
 
     async def write(
-        self, before: RunRecord, after: RunRecord, first: FileWork | None = None
+        self, before: RunRecord, after: RunRecord, work: FileWork | None = None
     ) -> RunRecord | None:
-        """Write `after` when the record on disk is `before`, and `first` before it; what was written, None when it is not.
+        """Write `after` when the record on disk is `before`; what was written, None when it is not. Raises NotLeading.
 
-        Raises NotLeading.
+        Of the evidence in `work` the last words are written before, in the same hop, and the rest after it.
         """
+        first, later = work.split() if work is not None else (None, None)
         written = await self._pool.run(self._write, before, after, first)
-        if written is not None:
-            self._tally.wrote(before, written)
+        if written is None:
+            return None
+        self._tally.wrote(before, written)
+        if self._on_change is not None:
             self._on_change(written)
+        if later is not None:
+            await self._pool.run(self._effects.write, later)
         return written
 
     async def unchanged(self, record: RunRecord, work: FileWork | None) -> bool:

@@ -49,6 +49,13 @@ class ViewReader:
             return None
         return record, submission
 
+    async def latest(self, run_id: str) -> tuple[RunRecord, Submission, bool]:
+        """Give record and submission of a run, and whether they are remembered and not read. Raises NotFound, DamagedRecord."""
+        if (known := self.remembered(run_id)) is not None:
+            return *known, True
+        record, submission = await self._pool.run(self.load, run_id)
+        return record, submission, False
+
     def load(self, run_id: str) -> tuple[RunRecord, Submission]:
         """Give record and submission of a run (blocking). Raises NotFound, DamagedRecord."""
         return self._store.read(run_id), self._store.submission(run_id)

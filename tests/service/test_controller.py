@@ -12,7 +12,8 @@ from simrun.backends.base import Attempt, Phase
 from simrun.base.errors import NotFound
 from simrun.model.record import RunRecord, RunState, TaskState
 from simrun.service import controller as controller_module
-from simrun.service.controller import MERGE_MARKER_GRACE_S, UNATTENDED_S, attempt_of, closed
+from simrun.service.controller import MERGE_MARKER_GRACE_S, attempt_of, closed
+from simrun.service.jobs import UNATTENDED_S
 from simrun.store.runs import RunStore
 from tests.service.world import SWEEP_THEN_PLOT, FakeClock, World, make_world, submission
 
@@ -514,7 +515,7 @@ async def test_a_resync_finds_what_no_event_told_and_counts_it_as_drift(world: W
         while world.record().tasks["only"] is not TaskState.RUNNING:
             await world.changed.wait()
             world.changed.clear()
-        assert world.controller.drift == 0
+        assert world.controller.statistics().drift == 0
         tell, world.backend._tell = world.backend._tell, lambda _run: None  # type: ignore[method-assign]
         world.backend.succeed(name, "only")
         world.backend._tell = tell  # type: ignore[method-assign]
@@ -522,10 +523,10 @@ async def test_a_resync_finds_what_no_event_told_and_counts_it_as_drift(world: W
 
         await world.until("run1", RunState.SUCCEEDED)
         async with asyncio.timeout(10):
-            while world.controller.drift == 0:
+            while world.controller.statistics().drift == 0:
                 await asyncio.sleep(0.01)
         loop.cancel()
-    assert world.controller.drift == 1
+    assert world.controller.statistics().drift == 1
 
 
 # --- what is remembered -------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simrun.service.controller import WORKFLOW_KEPT_S
+from simrun.service.effects import WORKFLOW_KEPT_S
 from tests.service.world import World, make_world
 
 
