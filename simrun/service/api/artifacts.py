@@ -30,11 +30,13 @@ class ArtifactQuery(Query):
     """Which artifacts are listed."""
 
     task: str | None = None
+    """Only those of this task."""
     prefix: str = ""
     """Only those whose path in the task's output begins so."""
     after: str = ""
     """Go on behind this path, as the page before said it."""
     limit: int = Field(default=PAGE, ge=1, le=PAGE_MAX)
+    """How many at most."""
 
 
 class ArtifactPage(BaseModel):
@@ -48,7 +50,9 @@ class ArchiveQuery(Query):
     """What goes into an archive."""
 
     task: str | None = None
+    """Only artifacts of this task."""
     prefix: str = ""
+    """Only those whose path in the task's output begins so."""
 
 
 @operations.get(

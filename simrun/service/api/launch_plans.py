@@ -38,15 +38,20 @@ class PlansQuery(Query):
     """Which plans are listed."""
 
     group: Group | None = None
+    """Only those of this group."""
     limit: int = Field(default=PAGE, ge=1, le=PAGE_MAX)
+    """How many at most."""
     cursor: str | None = None
+    """Where the page before this one ended, as that said."""
 
 
 class DiffQuery(PlanQuery):
     """Which two versions are compared; the active one, or else the newest, with the one before it where nothing is said."""
 
     before: str | None = None
+    """The one that differences start from."""
     after: str | None = None
+    """The one that they lead to."""
 
 
 class NewVersion(Model):

@@ -29,8 +29,11 @@ _PATHS = {
     "run": "Id of a run.",
     "task": "Id of a task.",
     "path": "Path of an artifact: `<task>/<path in its output>`.",
-    "name": "Its name.",
-    "version": "Its version.",
+    "worker": "A worker: `sweep-w1`.",
+    "attempt": "Its attempt, counted from 0.",
+    "snapshot": "Name of a snapshot.",
+    "plan": "Name of a launch plan.",
+    "version": "One of its versions.",
 }
 
 
@@ -138,7 +141,7 @@ def _path_parameters(operation: Operation) -> list[dict[str, Any]]:
             "name": name,
             "in": "path",
             "required": True,
-            "description": _PATHS.get(name, ""),
+            "description": _PATHS[name],
             "schema": {"type": "string", "minLength": 1},
         }
         for name in _PARAMETER.findall(operation.path)
@@ -250,9 +253,22 @@ def page(found: Iterable[Operation]) -> str:
     )
 
 
+def _kind(parameter: Mapping[str, Any]) -> str:
+    """Give where a parameter stands, and what is taken where it does not: `query, 50 if absent, at most 500`."""
+    schema = parameter["schema"]
+    said = [parameter["in"]]
+    if parameter["required"] and parameter["in"] == "query":
+        said.append("needed")
+    if (default := schema.get("default")) not in (None, "", [], ()):
+        said.append(f"{json.dumps(default)} if absent")
+    if "maximum" in schema:
+        said.append(f"at most {schema['maximum']}")
+    return ", ".join(said)
+
+
 def _entry(path: str, method: str, one: Mapping[str, Any]) -> str:
     parameters = "".join(
-        f"<dt>{html.escape(p['name'])} <small>({p['in']})</small></dt><dd>{html.escape(p['description'])}</dd>"
+        f"<dt>{html.escape(p['name'])} <small>({html.escape(_kind(p))})</small></dt><dd>{html.escape(p['description'])}</dd>"
         for p in one["parameters"]
     )
     answers = "".join(

@@ -26,6 +26,7 @@ class PlanQuery(Query):
     """Whose plan is meant: where no group is named that of the caller, if they are in one only, else `default`."""
 
     group: Group | None = None
+    """Whose plan; absent: the group of the caller who is in one only, else `default`."""
 
 
 def plan_group(request: web.Request, group: str | None) -> str:

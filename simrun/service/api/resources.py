@@ -49,7 +49,9 @@ class ObservationQuery(Query):
     """Which observations are listed."""
 
     type: str
+    """Of this task type."""
     limit: int = Field(default=HISTORY, ge=1, le=HISTORY)
+    """How many at most."""
 
 
 class ObservationList(BaseModel):

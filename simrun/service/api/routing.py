@@ -38,7 +38,8 @@ class BadQuery(InvalidInput):
 class Query(BaseModel):
     """What may stand behind the `?` of an operation; what is not a field of it is refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # The docstring of a field is its description in /openapi.json
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     repeated: ClassVar[frozenset[str]] = frozenset()
     """Fields that may be given more than once: as often as they have values, which may stand between commas too."""

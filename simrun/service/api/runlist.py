@@ -64,6 +64,7 @@ class RunQuery(Query):
     repeated: ClassVar[frozenset[str]] = frozenset({"state", "label"})
 
     limit: int = Field(default=PAGE, ge=1, le=PAGE_MAX)
+    """How many at most."""
     cursor: str | None = Field(
         default=None, description="Where the page before this one ended, as that said."
     )

@@ -40,16 +40,22 @@ class ScheduleQuery(PlanQuery):
     """How much of a schedule is shown: instants to come, and instants that were."""
 
     next: int = Field(default=5, ge=0, le=SHOWN_MAX)
+    """How many instants to come."""
     last: int = Field(default=5, ge=0, le=SHOWN_MAX)
+    """How many that were."""
 
 
 class PreviewQuery(Query):
-    """A schedule that need not exist. after: the instants after this one; now where it is absent."""
+    """A schedule that need not exist."""
 
     expression: str
+    """A cron expression, a short form such as `@daily`, or `@every` with a duration."""
     timezone: str | None = None
+    """An IANA name; UTC where it is absent."""
     after: Instant | None = None
+    """The instants after this one; now where it is absent."""
     count: int = Field(default=5, ge=1, le=COUNT_MAX)
+    """How many instants."""
 
 
 class Preview(BaseModel):

@@ -65,10 +65,13 @@ class SnapshotQuery(Query):
     """Which snapshots are listed."""
 
     group: str | None = None
+    """Only those of this group."""
     digest: Digest | None = None
     """Only the one with this content: whether it has to be sent at all."""
     limit: int = Field(default=PAGE, ge=1, le=PAGE_MAX)
+    """How many at most."""
     cursor: str | None = None
+    """Where the page before this one ended, as that said."""
 
 
 class SnapshotPage(BaseModel):
@@ -82,7 +85,9 @@ class NewSnapshot(Query):
     """What a new snapshot is called, and whose it is."""
 
     group: Group = "default"
+    """Whose it is."""
     name: Name | None = None
+    """What it is called; absent: a name is made of title and content."""
     title: str = Field(default="upload", max_length=200)
     """What it is made from: the beginning of the name where none is given."""
 
@@ -91,7 +96,9 @@ class FileQuery(Query):
     """Which files are listed."""
 
     limit: int = Field(default=PAGE, ge=1, le=PAGE_MAX)
+    """How many at most."""
     cursor: str | None = None
+    """Where the page before this one ended, as that said."""
 
 
 class SnapshotFile(BaseModel):

@@ -59,9 +59,11 @@ class UnitQuery(Query):
     """Which units are listed."""
 
     state: UnitState | None = None
+    """Only those in this state."""
     after: int = Field(default=-1, ge=-1)
     """Go on behind this number."""
     limit: int = Field(default=UNITS_PAGE, ge=1, le=UNITS_MAX)
+    """How many at most."""
 
 
 class UnitPage(BaseModel):

@@ -44,6 +44,8 @@ def test_every_parameter_and_field_that_a_caller_gives_is_described_once() -> No
         for one in methods.values():
             names = [(item["name"], item["in"]) for item in one["parameters"]]
             assert len(names) == len(set(names)), path
+            for item in one["parameters"]:
+                assert item["description"], (path, item["name"])
 
 
 async def test_the_page_needs_nothing_from_elsewhere(served: Served) -> None:
