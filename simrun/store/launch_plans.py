@@ -131,7 +131,8 @@ class LaunchPlanStore:
         """Take a version away. Raises NotFound, Conflict when it is the active one."""
         place = self._dir(group, name)
         with self._alone(place):
-            if version_problem(version) or version not in self.versions(group, name):
+            there = place.version(version).name in files.listing(place.root)
+            if version_problem(version) or not there:  # half of it may have gone before
                 raise NotFound(f"no version {version!r} of launch plan {name!r}")
             if (active := self._active(place)) is not None and active.version == version:
                 raise Conflict(f"version {version} of launch plan {name} is active; deactivate it")
@@ -302,7 +303,13 @@ def _same(there: LaunchPlan, plan: LaunchPlan) -> LaunchPlan:
 
 
 def _versions(names: set[str]) -> list[str]:
-    return [text for text in _ending(names, _VERSION_END) if not version_problem(text)]
+    """Give the versions among names; one whose deletion was cut off is gone."""
+    deleted = set(_ending(names, _TOMBSTONE_END))
+    return [
+        text
+        for text in _ending(names, _VERSION_END)
+        if text not in deleted and not version_problem(text)
+    ]
 
 
 def _ending(names: set[str], end: str) -> list[str]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -196,3 +198,19 @@ def test_processes_that_activate_and_deactivate_at_once_leave_one_whole_word(
     ]
     left = files.listing(tmp_path / "launch-plans/lab/nightly")
     assert left == {"1.json", "2.json", "3.json", "active.json"}
+
+
+def test_a_kill_9_before_any_change_leaves_a_whole_store_and_doing_it_again_ends_the_same() -> None:
+    # In memory: many small writes are tried here, and no disk
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="simrun-plans-") as top:
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.store.plan_crasher", top],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=100,
+        )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["problems"] == {}
+    assert found["changes"] > 25
