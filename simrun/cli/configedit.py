@@ -127,8 +127,12 @@ def _write(path: Path, text: str) -> None:
         target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         part = files.temporary_name(target.parent)
         files.write_synced(part, text.encode())
-        part.chmod(target.stat().st_mode & 0o777 if target.exists() else 0o600)
-        os.replace(part, target)
+        try:
+            part.chmod(target.stat().st_mode & 0o777 if target.exists() else 0o600)
+            os.replace(part, target)
+        except OSError:
+            part.unlink()
+            raise
     except OSError as error:
         raise InvalidInput(
             [Problem("", f"can't be written: {error.strerror}", place=str(path))]

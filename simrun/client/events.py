@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
 import aiohttp
@@ -25,10 +26,11 @@ class EventCalls(Transport):
 
     async def events(self, run_id: str) -> AsyncIterator[RunProgress]:
         """Yield how far a run is at each change until it has ended; a connection that is cut is made again."""
-        async for kind, data in self._resumed(api("runs", run_id, "events"), {}):
-            if kind == "end":
-                return
-            yield self._model(RunProgress, data)
+        async with aclosing(self._resumed(api("runs", run_id, "events"), {})) as told:
+            async for kind, data in told:
+                if kind == "end":
+                    return
+                yield self._model(RunProgress, data)
 
     async def all_events(
         self, *, group: str | None = None
@@ -39,22 +41,24 @@ class EventCalls(Transport):
         run: one row. deleted: {id, group}. `group`: only its runs.
         """
         params = {"group": group} if group is not None else {}
-        async for kind, data in self._resumed(api("events"), params):
-            yield kind, data
+        async with aclosing(self._resumed(api("events"), params)) as told:
+            async for kind, data in told:
+                yield kind, data
 
     async def _resumed(
         self, path: str, params: dict[str, str]
-    ) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    ) -> AsyncGenerator[tuple[str, dict[str, Any]], None]:
         """Yield (kind, data) of a stream, which goes on behind the last event when its connection was cut."""
         last: str | None = None
         failures = 0
         while True:
             reason = "the stream has ended before the run"
             try:
-                async for kind, ident, data in self._stream(path, params=params, last=last):
-                    failures = 0
-                    yield kind, data
-                    last = ident
+                async with aclosing(self._stream(path, params=params, last=last)) as told:
+                    async for kind, ident, data in told:
+                        failures = 0
+                        yield kind, data
+                        last = ident
             except (aiohttp.ClientError, TimeoutError) as error:
                 reason = text_of(error)
             except _PASSING as error:

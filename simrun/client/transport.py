@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
@@ -154,7 +154,7 @@ class Transport:
 
     async def _stream(
         self, path: str, *, params: Mapping[str, str] | None = None, last: str | None = None
-    ) -> AsyncIterator[tuple[str, str | None, dict[str, Any]]]:
+    ) -> AsyncGenerator[tuple[str, str | None, dict[str, Any]], None]:
         """Yield (event, id, data) of one connection to a stream of events, after the id `last` where it is given."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=SILENCE_S)
         headers = {"Last-Event-ID": last} if last is not None else None
