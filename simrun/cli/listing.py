@@ -61,7 +61,8 @@ def command(
 
         rows, more = remote.call(remote.opener(server, store), asked)
     if more:
-        click.echo(f"the newest {limit} runs; --limit shows more", err=True)
+        shown = "run" if limit == 1 else f"{limit} runs"
+        click.echo(f"the newest {shown}; --limit shows more", err=True)
     if output == "json":
         click.echo(as_json([asdict(row) for row in rows]))
     elif rows:

@@ -76,7 +76,7 @@ def test_list_shows_the_newest_and_filters(url: str) -> None:
     failed = data(simrun("list", "--server", url, "--state", "failed", "-o", "json"))
     assert [(run["id"], run["tasks"], run["done"]) for run in failed] == [("01aaa2", 2, 0)]  # type: ignore[attr-defined]
     one = simrun("list", "--server", url, "-n", "1")
-    assert "the newest 1 runs" in one.stderr
+    assert "the newest run; --limit shows more" in one.stderr
     assert simrun("list", "--server", url, "--group", "none").stderr == "no runs\n"
     assert simrun("list", "--server", url, "--label", "x").exit_code == 2
 
