@@ -157,6 +157,14 @@ def read(
     return model
 
 
+def find(kind: type[M], path: Path, *, decoded: Decoded[M] | None = None) -> M | None:
+    """As `read`, but a denial counts only when a listing of the directory agrees: that of a lookup may come from a cache."""
+    found = read(kind, path, decoded=decoded)
+    if found is None and path.name in files.listing(path.parent):
+        found = read(kind, path, listed=True, decoded=decoded)
+    return found
+
+
 def _bytes(path: Path, listed: bool) -> bytes | None:
     try:
         return files.read(path, listed=listed)

@@ -186,10 +186,7 @@ class RunStore(Traces):
         path = self._run(run_id).submission
         found = self._submissions.last(path)
         if found is None:
-            found = codec.read(Submission, path, decoded=self._submissions)
-        if found is None and self.exists(run_id):
-            # It was there before the record was: "no" came from a cache
-            found = codec.read(Submission, path, listed=True, decoded=self._submissions)
+            found = codec.find(Submission, path, decoded=self._submissions)
         if found is None:
             raise NotFound(f"run {run_id!r} has no submission.json")
         return found

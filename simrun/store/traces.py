@@ -96,11 +96,8 @@ class Traces:
 
     def _kept_evidence(self, path: Path) -> AttemptEvidence | None:
         try:
-            kept = codec.read(AttemptEvidence, path)
-            if kept is None and path.name in files.listing(path.parent):
-                # Looked for in vain before, and written since by another host, which led then
-                kept = codec.read(AttemptEvidence, path, listed=True)
-            return kept
+            # Looked for in vain before, it may have been written since by another host, which led then
+            return codec.find(AttemptEvidence, path)
         except DamagedRecord:
             return None
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from simrun.store.layout import StoreLayout
 from simrun.store.pauses import ALL, Pauses
+from tests.mounts import two_views
 
 
 def test_a_pause_lasts_until_it_is_resumed_and_its_end_is_kept(tmp_path: Path) -> None:
@@ -47,3 +48,15 @@ def test_whoever_waits_for_changes_is_told(tmp_path: Path) -> None:
     pauses.resume(ALL, by="ana", now=3.0)
     second = hint.stat()
     assert (first.st_ino, first.st_mtime_ns) != (second.st_ino, second.st_mtime_ns)
+
+
+def test_a_pause_that_another_host_made_counts_at_once_though_it_was_looked_for_in_vain() -> None:
+    with two_views() as (here, there):
+        mine, theirs = Pauses(here), Pauses(there)
+        (here / "scheduler" / "pauses").mkdir(parents=True)
+        assert theirs.get("lab.nightly") is None
+        paused = mine.pause("lab.nightly", by="ana", now=2.0)
+        assert not (there / "scheduler" / "pauses" / "lab.nightly.json").exists()
+
+        assert theirs.get("lab.nightly") == paused
+        assert theirs.all() == {"lab.nightly": paused}
