@@ -24,10 +24,9 @@ async def keep_house(store: RunStore, pool: Pool, left: list[Path]) -> None:
             count = await pool.run(store.reindex, everything=True)
             log.info("indexed %d runs", count)
         live = await pool.run(store.live_ids)
-        for start in range(
-            0, max(1, len(live)), _SWEPT_AT_ONCE
-        ):  # the top of the store in any case
-            await pool.run(sweep, store.layout, live[start : start + _SWEPT_AT_ONCE])
+        for start in range(0, max(1, len(live)), _SWEPT_AT_ONCE):
+            some = live[start : start + _SWEPT_AT_ONCE]
+            await pool.run(sweep, store.layout, some, top=start == 0)
         for path in left:
             await pool.run(remove_tree, path)
         await pool.run(SnapshotStore(store.layout).sweep)

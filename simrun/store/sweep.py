@@ -22,13 +22,16 @@ LEFT_S = 3600.0
 """Age from which a temporary file is nobody's any more; a write takes seconds."""
 
 
-def sweep(layout: StoreLayout, runs: Iterable[str], *, left_s: float = LEFT_S) -> int:
+def sweep(
+    layout: StoreLayout, runs: Iterable[str], *, left_s: float = LEFT_S, top: bool = True
+) -> int:
     """Remove temporary files at the top of a store and in `runs` that are older than `left_s`; how many. Blocking.
 
-    Raises OSError when the store cannot be written.
+    `top`: False where the top has been looked through. Raises OSError when the store cannot be written.
     """
     now = time_of_server(layout.root)
-    count = sum(_sweep(directory, now - left_s) for directory in _top(layout))
+    places = _top(layout) if top else ()
+    count = sum(_sweep(directory, now - left_s) for directory in places)
     for run in runs:
         count += sum(_sweep(directory, now - left_s) for directory in _of_run(layout.run(run)))
     if count:
