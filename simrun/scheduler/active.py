@@ -1,8 +1,8 @@
 """Which plans are active, read from the run store: the scheduler's source.
 
 Each fire asks for its plan anew, so active.json has the last word whoever wrote it. To find plans that another process activated,
-active.json of every plan is looked at (by its inode and times, not opened) when the hint of the store says that something changed, and each ten
-minutes in any case.
+active.json of every plan is looked at (by its inode and times, not opened) when the hint of the store says that something changed, once more when
+no cache can have hidden it any longer, and each ten minutes in any case.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from simrun.store.layout import StoreLayout
 from simrun.store.pauses import ALL, Pause, Pauses
 
 LOOK_AT_ALL_S: Final = 600.0
+CACHED_S: Final = 65.0
+"""A client of a file server may answer for a minute what it knew before."""
 _NEVER: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _UNKNOWN: Final = Schedule(cron="@yearly")
 """Stands for a schedule that can't be read; there is no timetable with it."""
@@ -53,7 +55,8 @@ class ActivePlans:
         self._known: dict[str, _Known] = {}
         self._given: dict[str, ActiveSchedule] = {}
         self._hint: tuple[int, int] | None = None
-        self._all_seen = 0.0
+        self._all_at = 0.0
+        """When all plans are looked at, whatever the hint says."""
 
     async def load(self) -> Mapping[str, ActiveSchedule]:
         """Give the schedules of all active plans, read anew. Raises OSError."""
@@ -83,16 +86,19 @@ class ActivePlans:
 
     def _changes(self) -> dict[str, ActiveSchedule | None]:
         with self._lock:
-            hint = self._read_hint()
-            late = self._clock.monotonic() - self._all_seen > LOOK_AT_ALL_S
-            if hint == self._hint and not late:
+            hint, now = self._read_hint(), self._clock.monotonic()
+            told = hint != self._hint
+            if not told and now < self._all_at:
                 return {}
             self._hint = hint
-            return self._look_at_all()
+            changed = self._look_at_all()
+            if told:
+                self._all_at = now + CACHED_S
+            return changed
 
     def _look_at_all(self) -> dict[str, ActiveSchedule | None]:
         """Look at every plan; what is not as it was given out last."""
-        self._all_seen = self._clock.monotonic()
+        self._all_at = self._clock.monotonic() + LOOK_AT_ALL_S
         pauses = self._pauses.all()
         changed: dict[str, ActiveSchedule | None] = {}
         for place in self._store.places():
@@ -153,10 +159,15 @@ class ActivePlans:
         return _Known(signature, active, _schedule_of(key_of(place), head, active))
 
     def _read_hint(self) -> tuple[int, int] | None:
+        # Opened, since what stat says may come from a cache
         try:
-            seen = os.stat(self._layout.schedules_changed)
+            fd = os.open(self._layout.schedules_changed, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
+        try:
+            seen = os.fstat(fd)
+        finally:
+            os.close(fd)
         return seen.st_ino, seen.st_mtime_ns
 
 

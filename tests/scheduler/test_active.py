@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from simrun.aio.threads import Pool
-from simrun.scheduler.active import LOOK_AT_ALL_S, ActivePlans
-from simrun.store.launch_plans import LaunchPlanStore
+from simrun.scheduler.active import CACHED_S, LOOK_AT_ALL_S, ActivePlans
+from simrun.store.launch_plans import LaunchPlanStore, PlanPlace, Signature
 from simrun.store.layout import StoreLayout
 from simrun.store.pauses import ALL, Pauses
 from tests.scheduler.world import Time, at
@@ -77,6 +77,39 @@ async def test_without_the_hint_all_are_looked_at_now_and_then(here: Here) -> No
     assert await here.source.changes() == {}
     here.time.advance(LOOK_AT_ALL_S + 1)
     assert list(await here.source.changes()) == ["lab.nightly"]
+
+
+class Cached(LaunchPlanStore):
+    """As a client of a file server sees it that answers for a minute what it knew before."""
+
+    def __init__(self, root: Path, time: Time) -> None:
+        super().__init__(root)
+        self.time = time
+        self.known: dict[PlanPlace, tuple[float, Signature | None]] = {}
+
+    def signature(self, place: PlanPlace) -> Signature | None:
+        until, known = self.known.get(place, (0.0, None))
+        if self.time.monotonic() < until:
+            return known
+        known = super().signature(place)
+        self.known[place] = self.time.monotonic() + 60, known
+        return known
+
+
+async def test_what_a_cache_hid_when_the_hint_came_is_seen_a_minute_later(here: Here) -> None:
+    here.activate()
+    store = Cached(here.layout.root, here.time)
+    source = ActivePlans(store, here.pauses, here.layout, here.pool, here.time)
+    await source.load()
+    here.activate("2")
+    assert await source.changes() == {}
+
+    here.time.advance(CACHED_S + 1)
+
+    changed = (await source.changes())["lab.nightly"]
+    assert changed is not None
+    assert changed.version == "2"
+    assert await source.changes() == {}
 
 
 async def test_one_is_read_anew_each_time(here: Here) -> None:
