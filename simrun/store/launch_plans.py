@@ -10,12 +10,9 @@ Blocking, like RunStore. Calls for one plan take turns: in this process by a loc
 
 from __future__ import annotations
 
-import fcntl
 import os
-import threading
-import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,11 +20,12 @@ from simrun.base import ids
 from simrun.base.errors import Conflict, DamagedRecord, NotFound
 from simrun.base.labeltext import label_value
 from simrun.model.launchplan import Active, LaunchPlan, PlanHead, version_problem
-from simrun.store import codec
+from simrun.store import codec, flocks
 from simrun.store import files as store_files
+from simrun.store.keylocks import KeyLocks
 from simrun.store.layout import PlanDir, StoreLayout
 from simrun.store.pauses import note_change
-from simrun.worker import files
+from simrun.worker import files, trees
 
 _VERSION_END, _TOMBSTONE_END = ".json", ".deleted"
 
@@ -48,10 +46,7 @@ class LaunchPlanStore:
 
     def __init__(self, root: Path) -> None:
         self._layout = StoreLayout(root)
-        self._locks: weakref.WeakValueDictionary[Path, threading.Lock] = (
-            weakref.WeakValueDictionary()
-        )
-        self._guard = threading.Lock()
+        self._locks = KeyLocks()
         self._last: tuple[PlanPlace, PlanDir] | None = None
 
     def _at(self, place: PlanPlace) -> PlanDir:
@@ -81,7 +76,7 @@ class LaunchPlanStore:
                 store_files.remove_tree(place.files(plan.version))  # of a creation that was cut off
                 files.make_directory(place.files(plan.version))
                 prepare(place.files(plan.version))
-                _sync_tree(place.files(plan.version))
+                trees.sync(place.files(plan.version))
             if not files.create(place.version(plan.version), codec.encode(plan)):
                 return _same(self.read(plan.group, plan.name, plan.version), plan), False
             if self._deleted(place, plan.version):  # meanwhile, by a process that takes no turns
@@ -254,18 +249,13 @@ class LaunchPlanStore:
         if version_problem(version):
             return None
         path = place.version(version)
-        found = codec.read(kind, path)
-        if found is None and path.name in files.listing(place.root):
-            found = codec.read(kind, path, listed=True)
+        found = codec.find(kind, path)
         if found is not None and getattr(found, "version", version) != version:
             raise DamagedRecord(f"{path}: is version {getattr(found, 'version', '')!r}")
         return found
 
     def _active(self, place: PlanDir) -> Active | None:
-        active = codec.read(Active, place.active)
-        if active is None and place.active.name in files.listing(place.root):
-            active = codec.read(Active, place.active, listed=True)
-        return active
+        return codec.find(Active, place.active)
 
     def _deleted(self, place: PlanDir, version: str) -> bool:
         return place.tombstone(version).name in files.listing(place.root)
@@ -278,19 +268,12 @@ class LaunchPlanStore:
 
     @contextmanager
     def _alone(self, place: PlanDir) -> Iterator[None]:
-        with self._guard:
-            lock = self._locks.setdefault(place.root, threading.Lock())
-        with lock:
+        with self._locks.held(str(place.root)), ExitStack() as stack:
             try:
-                fd = os.open(place.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                stack.enter_context(flocks.alone_in(place.root))
             except FileNotFoundError as error:
                 raise NotFound(f"no launch plan {place.root.name!r}") from error
-            try:
-                with suppress(OSError):  # a file system that locks no directories, as NFS
-                    fcntl.flock(fd, fcntl.LOCK_EX)
-                yield
-            finally:
-                os.close(fd)
+            yield
 
 
 def _same(there: LaunchPlan, plan: LaunchPlan) -> LaunchPlan:
@@ -314,15 +297,3 @@ def _versions(names: set[str]) -> list[str]:
 
 def _ending(names: set[str], end: str) -> list[str]:
     return sorted(name.removesuffix(end) for name in names if name.endswith(end))
-
-
-def _sync_tree(root: Path) -> None:
-    """Let the files of a version survive a crash that the version survives."""
-    for directory, _, names in os.walk(root):
-        for name in names:
-            fd = os.open(Path(directory, name), os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
-        files.sync_directory(Path(directory))
