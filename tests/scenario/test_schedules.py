@@ -254,6 +254,7 @@ def in_memory(host: Host) -> Iterator[Place]:
         shutil.rmtree(root)
 
 
+@pytest.mark.timeout(240)
 def test_the_first_2000_instants_of_the_year_on_a_real_store_with_kill_9(
     in_memory: Place,
 ) -> None:
