@@ -52,7 +52,7 @@ def finish(
     if record.state == "failed":
         lines = show.failure_lines(runs, record) if runs else [show.failure_line(record)]
         click.echo("\n".join(lines), err=True)
-    elif record.message:
+    elif record.message and record.message != record.state:
         click.echo(clean(record.message), err=True)
     return _CODES[str(record.state)]
 

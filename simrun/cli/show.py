@@ -117,7 +117,8 @@ def run_document(store: RunStore, record: RunRecord) -> dict[str, Any]:
 
 def head_text(record: RunRecord) -> str:
     """Give what a run is and how it stands."""
-    state = str(record.state) + (f": {clean(record.message)}" if record.message else "")
+    message = record.message if record.message != record.state else None
+    state = str(record.state) + (f": {clean(message)}" if message else "")
     rows = [
         ("run", record.id),
         ("name", clean(record.name)),

@@ -106,7 +106,8 @@ def changes(before: RunView | None, after: RunView) -> Iterator[str]:
             message = f": {clean(task.message)}" if task.message else ""
             yield f"{clean(task.id)} {task.state}{_numbers(task)}{message}"
     if before is None or before.state != after.state:
-        message = f": {clean(after.message)}" if after.message and after.state != "failed" else ""
+        told_later = after.state == "failed" or after.message in ("", after.state)
+        message = "" if told_later else f": {clean(after.message)}"
         yield f"run {after.run} {after.state}{message}"
 
 

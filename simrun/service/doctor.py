@@ -53,10 +53,7 @@ def examine(root: Path, *, index: Path | None, owner: tuple[int, int] | None) ->
     if all(item.level != "problem" for item in found[:1]):
         found += [*_whose(root, owner), _clock(root)]
     store = RunStore(root)
-    serving = StoreLock(root).taken()
-    holder = StoreLock(root).holder() if serving else None
-    text = f"held by {holder}" if serving else "nobody follows its runs now"
-    found.append(Finding(check="lock", level="ok", text=text))
+    found.append(_followed(store))
     if index is not None:
         found.append(_index(index, store))
     return [*found, *_records(store)]
@@ -175,6 +172,30 @@ def _index(path: Path, store: RunStore) -> Finding:
 
 
 # --- records -------------------------------------------------------------------------------------------------------------
+
+
+def _followed(store: RunStore) -> Finding:
+    lock = StoreLock(store.layout.root)
+    if lock.taken():
+        return Finding(check="lock", level="ok", text=f"held by {lock.holder()}")
+    text = "nobody follows its runs now"
+    left = [run_id for run_id in store.live_ids() if _goes_on(store, run_id)]
+    if not left:
+        return Finding(check="lock", level="ok", text=text)
+    which = f"run {left[0]} has" if len(left) == 1 else f"{len(left)} runs have"
+    return Finding(
+        check="lock",
+        level="note",
+        text=f"{text}, and {which} not ended",
+        remedy="`simrun serve` goes on with what was left",
+    )
+
+
+def _goes_on(store: RunStore, run_id: str) -> bool:
+    try:
+        return not store.read(run_id).state.terminal
+    except (NotFound, DamagedRecord):
+        return False
 
 
 def _records(store: RunStore) -> Iterator[Finding]:

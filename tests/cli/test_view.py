@@ -117,5 +117,7 @@ def test_states_retries_and_failures_are_changes() -> None:
     assert list(changes(RUN, replace(RUN, state="failed", message="sweep failed"))) == [
         "run 01k8 failed"
     ]
+    cancelled = replace(RUN, state="cancelled", message="cancelled")
+    assert list(changes(RUN, cancelled)) == ["run 01k8 cancelled"]
     held_up = replace(RUN, state="submitting", message="the cluster does not answer")
     assert list(changes(RUN, held_up)) == ["run 01k8 submitting: the cluster does not answer"]

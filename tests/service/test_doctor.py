@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from simrun.base.errors import NotFound
+from simrun.model.record import RunState
 from simrun.service import doctor
 from simrun.service.doctor import Finding, examine, repair
 from simrun.service.remains import leftovers
@@ -120,6 +121,19 @@ def test_a_live_run_whose_record_can_not_be_read_is_told(runs: Runs) -> None:
 
     assert found["records"].level == "problem"
     assert "01run" in found["records"].text
+
+
+def test_runs_that_nobody_goes_on_with_are_told(runs: Runs) -> None:
+    runs.add("01ended")
+    runs.add("01left", state=RunState.RUNNING)
+
+    found = by_check(examine(runs.root, index=None, owner=None))["lock"]
+
+    assert (found.level, found.text) == (
+        "note",
+        "nobody follows its runs now, and run 01left has not ended",
+    )
+    assert "simrun serve" in found.remedy
 
 
 def test_who_holds_the_store_is_told(runs: Runs) -> None:
