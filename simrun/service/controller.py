@@ -236,7 +236,7 @@ class Controller:
     async def _keep(
         self, record: RunRecord, decision: Decision, work: FileWork | None, remembered: bool
     ) -> bool:
-        """Keep evidence and record; False when `record` is not what is on disk."""
+        """Keep evidence and record, in one hop; False when `record` is not what is on disk."""
         if decision.record is record or decision.record == record:
             known = work is None and not remembered
             return known or await self._records.unchanged(record, work)

@@ -39,17 +39,16 @@ class Records:
     ) -> RunRecord | None:
         """Write `after` when the record on disk is `before`; what was written, None when it is not. Raises NotLeading.
 
-        Of the evidence in `work` the last words are written before, in the same hop, and the rest after it.
+        Of the evidence in `work` the last words are written before, and the rest after it, all in one hop.
         """
-        first, later = work.split() if work is not None else (None, None)
-        written = await self._pool.run(self._write, before, after, first)
+        written, failure = await self._pool.run(self._write, before, after, work)
         if written is None:
             return None
         self._tally.wrote(before, written)
         if self._on_change is not None:
             self._on_change(written)
-        if later is not None:
-            await self._pool.run(self._effects.write, later)
+        if failure is not None:
+            raise failure  # the record stands, and what is not kept yet will be with the next look
         return written
 
     async def unchanged(self, record: RunRecord, work: FileWork | None) -> bool:
@@ -57,15 +56,22 @@ class Records:
         return await self._pool.run(self._unchanged, record, work)
 
     def _write(
-        self, before: RunRecord, after: RunRecord, first: FileWork | None
-    ) -> RunRecord | None:
+        self, before: RunRecord, after: RunRecord, work: FileWork | None
+    ) -> tuple[RunRecord | None, OSError | None]:
         """Write in a thread, with the epoch of the term; the term is looked at here, at the last moment."""
         if self._term.epoch is not None:
             after = after.changed(epoch=self._term.epoch)
         check(self._term, f"the record of run {before.id}")
+        first, later = work.split() if work is not None else (None, None)
         if first is not None:
             self._effects.write(first)
-        return self._store.write_if_unchanged(before, after)
+        written = self._store.write_if_unchanged(before, after)
+        if written is not None and later is not None:
+            try:
+                self._effects.write(later)
+            except OSError as error:
+                return written, error
+        return written, None
 
     def _unchanged(self, record: RunRecord, work: FileWork | None) -> bool:
         try:

@@ -652,3 +652,21 @@ async def test_what_a_backend_forgot_of_a_workflow_that_ended_the_store_still_kn
     assert record.state is RunState.FAILED
     assert record.tasks == {"sweep": TaskState.DONE, "plot": TaskState.SKIPPED}
     assert "plot" in (record.message or "")
+
+
+async def test_evidence_that_could_not_be_kept_after_the_record_is_kept_with_the_next_look(
+    world: World,
+) -> None:
+    name = await world.start(ONE)
+    attempts = world.task_dir("only") / "attempts"
+    attempts.write_text("in the way")
+    world.backend.attempt(name, "only", running(0))
+
+    with pytest.raises(NotADirectoryError):
+        await world.look()
+
+    assert world.record().tasks["only"] is TaskState.RUNNING
+    assert world.changes[-1] == world.record()
+    attempts.unlink()
+    await world.look()
+    assert [item.attempt for item in world.store.evidence("run1", "only")] == [0]
