@@ -40,7 +40,7 @@ test: install test-local test-programs ## the local tests, those with programs f
 	@if [ -n "$${CI:-}$${SIMRUN_TEST_KUBECONFIG:-}" ] || tests/cluster/status >/dev/null 2>&1; then $(MAKE) test-cluster; fi
 
 test-local: install ## the tests that need nothing but this machine
-	$(PYTEST) -m "not cluster and not programs" --durations=10
+	$(PYTEST) -m "not cluster and not programs" -n auto --dist loadfile --durations=10
 
 test-programs: install helm ## the tests with programs from outside: nginx, Prometheus, helm
 	$(PYTEST) -m programs --durations=10
