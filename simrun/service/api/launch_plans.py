@@ -15,12 +15,11 @@ from simrun.model.faults import dotted
 from simrun.model.launchplan import Active, LaunchPlan, PlanHead, instant_text
 from simrun.model.wording import faults_of
 from simrun.model.workflow import Submission
-from simrun.scheduler.differences import differences
 from simrun.scheduler.ports import schedule_key
 from simrun.service.api.access import SESSION, check_group, principal_of
 from simrun.service.api.paging import cursor_of, position_of
-from simrun.service.api.plan_access import Group, PlanQuery, plan_group
-from simrun.service.api.routing import BadQuery, Operations, Query, answer, query_of
+from simrun.service.api.plan_access import Group, PlanQuery, plan_named
+from simrun.service.api.routing import Operations, Query, answer, query_of
 from simrun.service.api.runs import checked_submission
 from simrun.service.api.uploads import received
 from simrun.service.attachments import uploaded_attachments
@@ -43,15 +42,6 @@ class PlansQuery(Query):
     """How many at most."""
     cursor: str | None = None
     """Where the page before this one ended, as that said."""
-
-
-class DiffQuery(PlanQuery):
-    """Which two versions are compared; the active one, or else the newest, with the one before it where nothing is said."""
-
-    before: str | None = None
-    """The one that differences start from."""
-    after: str | None = None
-    """The one that they lead to."""
 
 
 class NewVersion(Model):
@@ -93,23 +83,6 @@ class PlanDetail(BaseModel):
     name: str
     active: Active | None
     versions: list[PlanHead]
-
-
-class Place(BaseModel):
-    """A place at which two versions differ. only: `before` or `after`, where the other has nothing there."""
-
-    path: str
-    before: Any = None
-    after: Any = None
-    only: str | None = None
-
-
-class Diff(BaseModel):
-    """How two versions differ."""
-
-    before: str
-    after: str
-    differences: list[Place]
 
 
 # --- lists and versions --------------------------------------------------------------------------------------------------
@@ -237,11 +210,7 @@ def _body(plan: LaunchPlan) -> dict[str, Any]:
 )
 async def show_launch_plan(request: web.Request) -> web.StreamResponse:
     """Give a launch plan: its versions, and which is active."""
-    session, group, name = (
-        request.app[SESSION],
-        plan_group(request, query_of(request, PlanQuery).group),
-        request.match_info["plan"],
-    )
+    session, (group, name) = request.app[SESSION], plan_named(request)
     heads = await session.in_pool(session.schedules.plans.heads, group, name)
     if not heads:
         raise NotFound(f"no launch plan {name!r} in group {group!r}")
@@ -258,43 +227,9 @@ async def show_launch_plan(request: web.Request) -> web.StreamResponse:
 )
 async def show_launch_plan_version(request: web.Request) -> web.StreamResponse:
     """Give all of a version."""
-    return answer(
-        _body(await _version(request, plan_group(request, query_of(request, PlanQuery).group)))
-    )
-
-
-@operations.get(
-    "/api/v1/launch-plans/{plan}/diff",
-    scope=Scope.READ,
-    query=DiffQuery,
-    answer=Diff,
-    problems=(404,),
-)
-async def diff_launch_plan(request: web.Request) -> web.StreamResponse:
-    """Say how two versions differ."""
-    session, query, name = (
-        request.app[SESSION],
-        query_of(request, DiffQuery),
-        request.match_info["plan"],
-    )
-    group = plan_group(request, query.group)
-    plans = session.schedules.plans
-    versions = [head.version for head in await session.in_pool(plans.heads, group, name)]
-    if not versions:
-        raise NotFound(f"no launch plan {name!r} in group {group!r}")
-    active = await session.in_pool(plans.active, group, name)
-    after = query.after or (active.version if active is not None else None) or versions[-1]
-    earlier = versions[: versions.index(after)] if after in versions else []
-    before = query.before or (earlier[-1] if earlier else None)
-    if before is None:
-        raise BadQuery.one("before", "must name a version: there is none before this", value=after)
-    one = await session.in_pool(plans.read, group, name, before)
-    other = await session.in_pool(plans.read, group, name, after)
-    places = [
-        Place(path=item.path, before=item.before, after=item.after, only=item.only)
-        for item in differences(one, other)
-    ]
-    return answer(Diff(before=before, after=after, differences=places))
+    session, (group, name) = request.app[SESSION], plan_named(request)
+    version = request.match_info["version"]
+    return answer(_body(await session.in_pool(session.schedules.plans.read, group, name, version)))
 
 
 @operations.delete(
@@ -306,17 +241,6 @@ async def diff_launch_plan(request: web.Request) -> web.StreamResponse:
 )
 async def delete_launch_plan_version(request: web.Request) -> web.StreamResponse:
     """Delete a version that is not active. Its runs stay, and its name is not used again."""
-    group, name, version = (
-        plan_group(request, query_of(request, PlanQuery).group),
-        request.match_info["plan"],
-        request.match_info["version"],
-    )
+    (group, name), version = plan_named(request), request.match_info["version"]
     await request.app[SESSION].schedules.delete(group, name, version)
     return web.Response(status=204)
-
-
-async def _version(request: web.Request, group: str) -> LaunchPlan:
-    session, names = request.app[SESSION], request.match_info
-    return await session.in_pool(
-        session.schedules.plans.read, group, names["plan"], names["version"]
-    )

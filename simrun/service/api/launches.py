@@ -13,8 +13,8 @@ from simrun.model.launchplan import Active, Settings
 from simrun.model.record import RunRecord
 from simrun.scheduler.launch_plans import launch_submission
 from simrun.service.api.access import SESSION, principal_of
-from simrun.service.api.plan_access import PlanQuery, plan_group
-from simrun.service.api.routing import Operations, answer, body_of, query_of
+from simrun.service.api.plan_access import PlanQuery, plan_named
+from simrun.service.api.routing import Operations, answer, body_of
 from simrun.service.api.runs import run_body
 from simrun.service.attachments import uploaded_attachments
 
@@ -41,11 +41,7 @@ class Launch(Model):
 )
 async def activate_launch_plan(request: web.Request) -> web.StreamResponse:
     """Make a version the active one, whose schedule is fired. One that is active already keeps the time of its activation."""
-    group, name, version = (
-        plan_group(request, query_of(request, PlanQuery).group),
-        request.match_info["plan"],
-        request.match_info["version"],
-    )
+    (group, name), version = plan_named(request), request.match_info["version"]
     by = principal_of(request).name
     return answer(await request.app[SESSION].schedules.activate(group, name, version, by=by))
 
@@ -59,10 +55,7 @@ async def activate_launch_plan(request: web.Request) -> web.StreamResponse:
 )
 async def deactivate_launch_plan(request: web.Request) -> web.StreamResponse:
     """Let no version be active: nothing more is fired. Runs that were begun go on."""
-    group, name = (
-        plan_group(request, query_of(request, PlanQuery).group),
-        request.match_info["plan"],
-    )
+    group, name = plan_named(request)
     by = principal_of(request).name
     return answer(await request.app[SESSION].schedules.deactivate(group, name, by=by))
 
@@ -79,11 +72,7 @@ async def deactivate_launch_plan(request: web.Request) -> web.StreamResponse:
 )
 async def launch_launch_plan(request: web.Request) -> web.StreamResponse:
     """Run a plan now: its active version, or another."""
-    session, group, name = (
-        request.app[SESSION],
-        plan_group(request, query_of(request, PlanQuery).group),
-        request.match_info["plan"],
-    )
+    session, (group, name) = request.app[SESSION], plan_named(request)
     wanted: Launch = await body_of(request, Launch, required=False)
     plans = session.schedules.plans
     version = wanted.version

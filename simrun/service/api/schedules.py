@@ -8,15 +8,15 @@ from aiohttp import web
 from pydantic import BaseModel, Field
 
 from simrun.base.errors import Conflict, DamagedRecord, InvalidInput, NotFound
-from simrun.base.labeltext import label_value
 from simrun.model.access import Scope
 from simrun.model.launchplan import Instant, LaunchPlan, instant_of, instant_text
 from simrun.scheduler.cron import CronError, check_date, parse
 from simrun.scheduler.launch_plans import check_plan
 from simrun.scheduler.ports import ActiveSchedule, schedule_key
 from simrun.scheduler.statistics import SchedulerStatistics
-from simrun.service.api.access import SESSION, principal_of
-from simrun.service.api.plan_access import PlanQuery, plan_group
+from simrun.service.api.access import SESSION
+from simrun.service.api.pauses import PauseState, pause_state
+from simrun.service.api.plan_access import PlanQuery, active_schedule, plan_named
 from simrun.service.api.routing import BadQuery, Operations, Query, answer, body_of, query_of
 from simrun.service.backfill import BackfillPage, BackfillRequest, backfill
 from simrun.service.schedule_view import (
@@ -28,7 +28,7 @@ from simrun.service.schedule_view import (
     waiting_of,
 )
 from simrun.service.session import Session
-from simrun.store.pauses import ALL, Pause
+from simrun.store.pauses import ALL
 
 SHOWN_MAX = 100
 COUNT_MAX = 1000
@@ -67,14 +67,6 @@ class Preview(BaseModel):
     instants: list[str]
 
 
-class PauseState(BaseModel):
-    """Whether something is paused, since when and by whom."""
-
-    paused: bool
-    at: float | None = None
-    by: str = ""
-
-
 class SchedulesState(BaseModel):
     """The scheduler as a whole. live: its start is over, and what was missed is made up for."""
 
@@ -103,22 +95,11 @@ class SchedulesState(BaseModel):
 async def show_schedule(request: web.Request) -> web.StreamResponse:
     """Say when a plan runs next, and what became of the last instants."""
     session, query = request.app[SESSION], query_of(request, ScheduleQuery)
-    group, name = plan_group(request, query.group), request.match_info["plan"]
-    plan = await _active(session, group, name)
+    group, name = plan_named(request, query)
+    plan = await active_schedule(session, group, name)
     if plan is None:
         return answer(await _inactive(session, group, name))
     return answer(await _view(session, plan, query))
-
-
-async def _active(session: Session, group: str, name: str) -> ActiveSchedule | None:
-    """Give the schedule of the active version; None when none is active or it has no schedule. Raises NotFound."""
-    versions = await session.in_pool(session.schedules.plans.versions, group, name)
-    if not versions:
-        raise NotFound(f"no launch plan {name!r} in group {group!r}")
-    plan = await session.schedules.look(group, name)
-    if plan is not None and plan.group not in (group, label_value(group)):
-        raise NotFound(f"no launch plan {name!r} in group {group!r}")
-    return plan
 
 
 async def _inactive(session: Session, group: str, name: str) -> ScheduleView:
@@ -183,69 +164,6 @@ def _trouble(session: Session, plan: ActiveSchedule) -> str:
     return ""
 
 
-# --- pauses --------------------------------------------------------------------------------------------------------------
-
-
-@operations.post(
-    "/api/v1/launch-plans/{plan}/pause",
-    scope=Scope.RUN,
-    query=PlanQuery,
-    answer=PauseState,
-    problems=(404,),
-)
-async def pause_schedule(request: web.Request) -> web.StreamResponse:
-    """Fire nothing of a schedule until it is resumed. What falls into a pause was not missed."""
-    session, group, name = (
-        request.app[SESSION],
-        plan_group(request, query_of(request, PlanQuery).group),
-        request.match_info["plan"],
-    )
-    await _active(session, group, name)
-    by = principal_of(request).name
-    return answer(_pause_state(await session.schedules.pause(group, name, by=by)))
-
-
-@operations.post(
-    "/api/v1/launch-plans/{plan}/resume",
-    scope=Scope.RUN,
-    query=PlanQuery,
-    answer=PauseState,
-    problems=(404,),
-)
-async def resume_schedule(request: web.Request) -> web.StreamResponse:
-    """End the pause of a schedule."""
-    session, group, name = (
-        request.app[SESSION],
-        plan_group(request, query_of(request, PlanQuery).group),
-        request.match_info["plan"],
-    )
-    await _active(session, group, name)
-    by = principal_of(request).name
-    return answer(_pause_state(await session.schedules.resume(group, name, by=by)))
-
-
-@operations.post("/api/v1/schedules/pause", scope=Scope.ADMIN, answer=PauseState)
-async def pause_all_schedules(request: web.Request) -> web.StreamResponse:
-    """Fire nothing of any schedule until all are resumed."""
-    by = principal_of(request).name
-    return answer(_pause_state(await request.app[SESSION].schedules.pause_all(by=by)))
-
-
-@operations.post("/api/v1/schedules/resume", scope=Scope.ADMIN, answer=PauseState)
-async def resume_all_schedules(request: web.Request) -> web.StreamResponse:
-    """End the pause of all schedules; those that were paused one by one stay so."""
-    by = principal_of(request).name
-    return answer(_pause_state(await request.app[SESSION].schedules.resume_all(by=by)))
-
-
-def _pause_state(pause: Pause | None) -> PauseState:
-    if pause is None:
-        return PauseState(paused=False)
-    if pause.paused:
-        return PauseState(paused=True, at=pause.at, by=pause.by)
-    return PauseState(paused=False, at=pause.resumed_at, by=pause.resumed_by)
-
-
 # --- the past and what is to come ------------------------------------------------------------------------------------------
 
 
@@ -259,13 +177,9 @@ def _pause_state(pause: Pause | None) -> PauseState:
 )
 async def backfill_schedule(request: web.Request) -> web.StreamResponse:
     """Give instants of the past their runs, a page at a time; those that have theirs stay as they are."""
-    session, group, name = (
-        request.app[SESSION],
-        plan_group(request, query_of(request, PlanQuery).group),
-        request.match_info["plan"],
-    )
+    session, (group, name) = request.app[SESSION], plan_named(request)
     wanted: BackfillRequest = await body_of(request, BackfillRequest)
-    plan = await _active(session, group, name)
+    plan = await active_schedule(session, group, name)
     if plan is None:
         raise Conflict(f"launch plan {name} has no active schedule; activate a version with one")
     now = instant_of(session.now())
@@ -284,7 +198,7 @@ async def show_schedules(request: web.Request) -> web.StreamResponse:
         if name not in ("running", "all_paused")
     }
     return answer(
-        SchedulesState(running=session.schedules.running, all_paused=_pause_state(pause), **given)
+        SchedulesState(running=session.schedules.running, all_paused=pause_state(pause), **given)
     )
 
 
