@@ -14,7 +14,7 @@ from typing import Self, TypeVar
 from pydantic import Field, field_validator, model_validator
 
 from simrun.base.errors import InvalidInput, Problem
-from simrun.cli.configpaths import PROJECT_NAMES, Files
+from simrun.cli.configpaths import PROJECT_NAMES, Files, address_problem
 from simrun.model import yamlreader
 from simrun.model.base import Model
 from simrun.model.load import load_settings
@@ -37,8 +37,8 @@ class Place(Model):
     @field_validator("server")
     @classmethod
     def _an_address(cls, value: str | None) -> str | None:
-        if value is not None and not value.startswith(("http://", "https://")):
-            raise ValueError("must be an address: http://HOST:PORT")
+        if value is not None and (problem := address_problem(value)):
+            raise ValueError(problem)
         return value
 
 

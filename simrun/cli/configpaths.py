@@ -57,6 +57,21 @@ def user_file(environ: Mapping[str, str]) -> Path:
         return Path("/.config") / USER_NAME
 
 
+def address_problem(value: str) -> str | None:
+    """Say why a text can't be the address of a server, or None when it can."""
+    from urllib.parse import urlsplit
+
+    try:
+        url = urlsplit(value)
+        known = url.scheme in ("http", "https") and url.hostname and url.port != 0
+        good = known and not url.query and not url.fragment
+    except ValueError:  # of brackets and ports
+        good = False
+    if not good or any(char.isspace() for char in value):
+        return "must be an address: http://HOST:PORT"
+    return None
+
+
 def project_files(cwd: Path) -> list[Path]:
     """Give the files that may be a project's, the nearest first: from the current directory up."""
     paths = (directory / name for directory in (cwd, *cwd.parents) for name in PROJECT_NAMES)

@@ -7,6 +7,8 @@ below holds what the help shows. stdout carries data only; progress and errors g
 from __future__ import annotations
 
 import importlib
+import io
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -124,6 +126,14 @@ class Commands(click.Group):
             else:
                 error.show()
             return error.exit_code
+        except OSError as error:  # a disk that is full, a directory that is another's
+            from simrun.cli import failures
+
+            what = error.strerror or str(error)
+            text = f"{error.filename}: {what}" if error.filename else what
+            failures.show(SimrunError(text), as_json=failures.wants_json(arguments))
+            _give_up_output()
+            return int(failures.ExitCode.FAILED)
         except click.Abort:
             return 130  # Ctrl-C where nothing has to be wound up
         return result if isinstance(result, int) else 0
@@ -146,8 +156,20 @@ def cli() -> None:
     """
 
 
+def _give_up_output() -> None:
+    """Have what is still to be written to stdout go nowhere, if it can't be: the interpreter would complain about it at its end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - it lasts as long as the process
+
+
 def main() -> None:
     """Enter from the shell."""
+    for stream in (sys.stdout, sys.stderr):
+        # Names are of any language, terminals not
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
     cli(prog_name="simrun")
 
 

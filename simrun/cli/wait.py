@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from simrun.cli.options import output_option, run_argument, server_option
+from simrun.cli.options import FloatRange, output_option, run_argument, server_option
 
 if TYPE_CHECKING:
     from simrun.cli.remote import RemoteSession
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.option(
     "--timeout",
     "timeout_s",
-    type=click.FloatRange(min=0),
+    type=FloatRange(min=0),
     metavar="SECONDS",
     help="Wait no longer. [default: for ever]",
 )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from simrun.base.errors import InvalidInput, NotFound, Problem
-from simrun.cli.configpaths import Files, files_of, resolved
+from simrun.cli.configpaths import Files, address_problem, files_of, resolved
 
 if TYPE_CHECKING:
     from simrun.cli.configfile import Place
@@ -158,7 +158,7 @@ class _Search:
             return self._context(value, level, origin, named)
         if key == "store":
             return self._made(None, resolved(value, path), level, origin, named=named)
-        if not value.startswith(("http://", "https://")):
+        if address_problem(value):
             raise InvalidInput.one(
                 origin, "must be an address", value=value, remedy="write http://HOST:PORT"
             )

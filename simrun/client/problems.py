@@ -28,7 +28,8 @@ async def check(answer: aiohttp.ClientResponse) -> None:
         return
     try:
         body = await answer.json(content_type=None)
-        detail = str(body.get("detail") or body.get("title") or answer.reason)
+        title = body.get("title") or answer.reason
+        detail = str(body.get("detail") or f"{answer.method} {answer.url.path}: {title}")
     except (ValueError, AttributeError):
         raise Unreachable(f"{answer.url}: answered {answer.status} {answer.reason}") from None
     if answer.status in (400, 422):
@@ -62,5 +63,7 @@ def retry_after_s(answer: aiohttp.ClientResponse) -> float | None:
 def text_of(error: BaseException) -> str:
     """Say why there was no answer."""
     if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno:
-        return f"can't connect: {os.strerror(error.os_error.errno)}"
+        number = error.os_error.errno
+        # Of a name that is not known the number is none of the system's
+        return f"can't connect: {os.strerror(number) if number > 0 else error.os_error.strerror}"
     return str(error) or type(error).__name__

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import aiohttp
 from pydantic import TypeAdapter, ValidationError
 
-from simrun.base.errors import SimrunError, Unreachable
+from simrun.base.errors import NotFound, SimrunError, Unreachable
 from simrun.client.problems import check, retry_after_s, text_of
 
 M = TypeVar("M")
@@ -37,7 +37,10 @@ _PROBLEM = "application/problem+json"
 
 
 def api(*parts: str) -> str:
-    """Give the path of a resource; what a caller gives is one part of it, whatever is in it."""
+    """Give the path of a resource; what a caller gives is one part of it, whatever is in it. Raises NotFound for what can be no part."""
+    for part in parts:
+        if part in ("", ".", ".."):
+            raise NotFound(f"there is nothing of the name {part!r}")
     return "/api/v1/" + "/".join(quote(part, safe="") for part in parts)
 
 

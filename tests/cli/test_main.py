@@ -109,6 +109,7 @@ def test_the_help_says_of_a_command_what_the_command_says_itself(name: str) -> N
         (["run", "f.yaml", "--cluster", "c.yaml"], "need --backend kubernetes"),
         (["run", "f.yaml", "--backend", "kubernetes", "--cpus", "2"], "bound local workers"),
         (["list", "--state", "odd"], "'odd' is not one of"),
+        (["wait", "x", "--timeout", "nan"], "is no number"),
     ],
 )
 def test_wrong_usage_is_exit_code_2_with_a_hint(arguments: list[str], text: str) -> None:
@@ -225,3 +226,39 @@ def test_a_reader_that_goes_away_is_no_crash(runs: Runs) -> None:
     assert done.stdout == "[\n"
     assert "Traceback" not in done.stderr
     assert "Exception ignored" not in done.stderr
+
+
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_a_disk_that_is_full_is_told_in_a_line(runs: Runs, form: str) -> None:
+    runs.add()
+    command = [sys.executable, "-m", "simrun.cli.main", "list", "--store", str(runs.root)]
+
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*command, "-o", form], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+
+    assert done.returncode == 1
+    said = json.loads(done.stderr)["message"] if form == "json" else done.stderr
+    assert said.strip().removeprefix("error: ") == "No space left on device"
+
+
+def test_a_terminal_that_has_not_all_characters_is_told_the_others_by_number(
+    tmp_path: Path,
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "simrun.cli.main", "config", "show"],
+        capture_output=True,
+        check=False,
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "HOME": str(tmp_path),
+            "SIMRUN_STORE": "/å/日本",
+            "PYTHONUTF8": "0",
+            "PYTHONIOENCODING": "latin-1",
+        },
+    )
+
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert "/å/\\u65e5\\u672c".encode("latin-1") in done.stdout

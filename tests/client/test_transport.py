@@ -12,6 +12,7 @@ from simrun.base.errors import (
     BackendUnavailable,
     Exhausted,
     InvalidInput,
+    NotFound,
     Unauthorized,
     Unreachable,
 )
@@ -184,6 +185,20 @@ async def test_nobody_there_is_tried_again_and_then_told() -> None:
     async with AsyncClient(url, tries=2) as client:
         with pytest.raises(Unreachable, match="can't connect: Connection refused"):
             await client.run("mine")
+
+
+async def test_a_host_that_nobody_knows_is_told_in_words() -> None:
+    async with AsyncClient("http://nobody.invalid", tries=1) as client:
+        with pytest.raises(Unreachable, match=r"can't connect: [A-Z]") as caught:
+            await client.run("mine")
+    assert "Unknown error" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["", ".", ".."])
+async def test_a_name_that_would_lead_to_another_address_is_asked_of_nobody(name: str) -> None:
+    async with AsyncClient("http://127.0.0.1:1", tries=1) as client:
+        with pytest.raises(NotFound, match="nothing of the name"):
+            await client.run(name)
 
 
 @pytest.mark.parametrize("status", [502, 503, 504])
