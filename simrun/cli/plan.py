@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from simrun.cli.remote import RemoteSession
     from simrun.model.launchplan import Active, LaunchPlan
     from simrun.model.record import RunRecord
-    from simrun.service.api.launch_plans import Diff, PlanDetail, PlanSummary
+    from simrun.service.api.launch_plans import PlanDetail, PlanSummary
+    from simrun.service.api.plan_diff import Diff
 
 
 @click.group("plan", short_help="Make launch plans, activate and launch them.")

@@ -16,7 +16,8 @@ from simrun.cli.where import where
 if TYPE_CHECKING:
     from simrun.cli.remote import RemoteSession
     from simrun.service.api.launch_plans import PlanSummary
-    from simrun.service.api.schedules import PauseState, SchedulesState
+    from simrun.service.api.pauses import PauseState
+    from simrun.service.api.schedules import SchedulesState
     from simrun.service.backfill import BackfillItem
     from simrun.service.schedule_view import ScheduleView
 

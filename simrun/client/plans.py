@@ -18,8 +18,10 @@ from simrun.model.workflow import Submission
 from simrun.service.attachments import Attachment
 
 if TYPE_CHECKING:  # the server's side of HTTP takes half a second to import
-    from simrun.service.api.launch_plans import Diff, PlanDetail, PlanPage, PlanSummary
-    from simrun.service.api.schedules import PauseState, Preview, SchedulesState
+    from simrun.service.api.launch_plans import PlanDetail, PlanPage, PlanSummary
+    from simrun.service.api.pauses import PauseState
+    from simrun.service.api.plan_diff import Diff
+    from simrun.service.api.schedules import Preview, SchedulesState
     from simrun.service.backfill import BackfillPage
     from simrun.service.schedule_view import ScheduleView
 
@@ -124,7 +126,7 @@ class PlanCalls(Transport):
         group: str | None = None,
     ) -> Diff:
         """Say how two versions differ; the active one and the one before it where none are named. Raises NotFound."""
-        from simrun.service.api.launch_plans import Diff
+        from simrun.service.api.plan_diff import Diff
 
         query = {"before": before, "after": after, "group": group}
         answer = await self._call("GET", api(_PLANS, name, "diff"), params=_given(query))
@@ -202,7 +204,7 @@ class PlanCalls(Transport):
         return await self._pause(api("schedules", "resume"), None)
 
     async def _pause(self, path: str, group: str | None) -> PauseState:
-        from simrun.service.api.schedules import PauseState
+        from simrun.service.api.pauses import PauseState
 
         query = _given({"group": group})
         return self._model(

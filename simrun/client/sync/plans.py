@@ -14,8 +14,10 @@ from simrun.model.workflow import Submission
 from simrun.service.attachments import Attachment
 
 if TYPE_CHECKING:
-    from simrun.service.api.launch_plans import Diff, PlanDetail, PlanPage, PlanSummary
-    from simrun.service.api.schedules import PauseState, Preview, SchedulesState
+    from simrun.service.api.launch_plans import PlanDetail, PlanPage, PlanSummary
+    from simrun.service.api.pauses import PauseState
+    from simrun.service.api.plan_diff import Diff
+    from simrun.service.api.schedules import Preview, SchedulesState
     from simrun.service.backfill import BackfillPage
     from simrun.service.schedule_view import ScheduleView
 
