@@ -109,12 +109,14 @@ class Tokens:
         return not set(before) <= set(self._entries)
 
     async def follow(self, on_withdrawn: Callable[[], None], every_s: float = LOOK_S) -> None:
-        """Take over changes of the file until cancelled; `on_withdrawn` is called when a token is no longer what it was."""
-        pool = Pool("tokens", 1)
+        """Take over changes of the file until cancelled; `on_withdrawn` is called when a token is no longer what it was, or has expired."""
+        pool, over = Pool("tokens", 1), self._over()
         try:
             while True:
                 await asyncio.sleep(every_s)
-                if await pool.run(self.reload):
+                withdrawn, before = await pool.run(self.reload), over
+                over = self._over()
+                if withdrawn or not over <= before:
                     on_withdrawn()
         finally:
             pool.close()
@@ -135,6 +137,9 @@ class Tokens:
     def is_over(self, entry: TokenEntry) -> bool:
         """Whether an entry has ended to be good."""
         return entry.expires is not None and entry.expires.timestamp() <= self._clock.wall()
+
+    def _over(self) -> set[TokenEntry]:
+        return {entry for entry in self._entries if self.is_over(entry)}
 
     def _look(self) -> tuple[int, ...] | None:
         try:

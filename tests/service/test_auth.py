@@ -165,6 +165,25 @@ async def test_the_file_is_followed_and_a_withdrawal_is_told(file: Path) -> None
         tokens.principal(ANNA)
 
 
+async def test_the_end_of_a_token_is_told_once_as_a_withdrawal_is(
+    file: Path, clock: FakeClock
+) -> None:
+    file.write_text(entry(ANNA, name="anna", expires="2027-01-16"))
+    tokens = Tokens(file, clock)
+    tokens.load()
+    told = asyncio.Queue[None]()
+
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        following = group.create_task(tokens.follow(lambda: told.put_nowait(None), every_s=0.01))
+        await asyncio.sleep(0)  # it begins before the token ends
+        clock.advance(1_800_057_600 - clock.wall())
+        await told.get()
+        replaced(file, "[]")  # the next that is told is this
+        await told.get()
+        following.cancel()
+    assert told.empty()
+
+
 def test_a_ticket_is_good_once_and_for_a_while(file: Path, clock: FakeClock) -> None:
     tokens = Tokens(file)
     tokens.load()
