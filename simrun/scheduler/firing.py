@@ -215,7 +215,8 @@ class Firing:
         else:
             self._statistics.created += 1
             if not fire.missed:
-                self._statistics.lateness.observe((now - fire.instant).total_seconds())
+                late = (now - fire.instant).total_seconds()
+                self._statistics.lateness.observe(max(0.0, late))
         self._land(fire)
 
     def _try_again(self, fire: Fire, error: Exception) -> None:

@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import Final
 
+from simrun.base.histogram import Histogram
+
 LATENESS_BOUNDS_S: Final = (0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0, 300.0)
 """Upper bounds of the buckets of lateness."""
-RECENT: Final = 1000
-
-
-@dataclass(slots=True)
-class Lateness:
-    """Seconds between an instant and its run, of those that were not missed. `buckets[i]`: how many up to bound i; the last has no bound."""
-
-    buckets: list[int] = field(default_factory=lambda: [0] * (len(LATENESS_BOUNDS_S) + 1))
-    count: int = 0
-    sum_s: float = 0.0
-    last_s: float = 0.0
-
-    def observe(self, seconds: float) -> None:
-        """Count one fire."""
-        seconds = max(0.0, seconds)
-        self.buckets[bisect_left(LATENESS_BOUNDS_S, seconds)] += 1
-        self.count += 1
-        self.sum_s += seconds
-        self.last_s = seconds
 
 
 @dataclass(slots=True)
@@ -41,7 +23,8 @@ class SchedulerStatistics:
     failed_tries: int = 0
     lost: dict[str, int] = field(default_factory=dict)
     """Instants that were not fired, by reason (history.Why)."""
-    lateness: Lateness = field(default_factory=Lateness)
+    lateness: Histogram = field(default_factory=lambda: Histogram(LATENESS_BOUNDS_S))
+    """Seconds from an instant to its run, of those that were not missed."""
     last_tick: float = 0.0
     """Wall time of the last tick that came to its end, in seconds since 1970; 0 before the first."""
     last_tick_monotonic: float = 0.0

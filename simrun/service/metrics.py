@@ -6,7 +6,6 @@ there is no registry that a second application in the process could share by mis
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -21,7 +20,7 @@ from simrun.base.about import VERSION
 from simrun.base.histogram import Histogram
 from simrun.model.record import RunState
 from simrun.scheduler.history import Why
-from simrun.scheduler.statistics import LATENESS_BOUNDS_S, SchedulerStatistics
+from simrun.scheduler.statistics import SchedulerStatistics
 from simrun.service import catalogue
 from simrun.service.catalogue import PREFIX, Metric
 from simrun.service.httptally import HttpTally
@@ -150,15 +149,12 @@ def _schedules(found: SchedulerStatistics) -> list[Family]:
     }
     outcomes = {"created": found.created, "exists": found.exists, "failed": found.failed}
     lost = {why.value: found.lost.get(why, 0) for why in Why}
-    late = found.lateness
-    made = HistogramMetricFamily(catalogue.LATENESS.full_name, catalogue.LATENESS.text, labels=())
-    made.add_metric((), _buckets(LATENESS_BOUNDS_S, itertools.accumulate(late.buckets)), late.sum_s)
     return [
         _family(catalogue.SCHEDULES, _labelled(states)),
         _family(catalogue.FIRES, _labelled(outcomes)),
         _family(catalogue.FIRE_TRIES, [((), found.failed_tries)]),
         _family(catalogue.FIRES_LOST, _labelled(lost)),
-        made,
+        _histogram(catalogue.LATENESS, [((), found.lateness)]),
         _family(catalogue.BACKLOG, [((), found.backlog)]),
         _family(catalogue.RETRYING, [((), found.retrying)]),
         _family(catalogue.SCHEDULER_LIVE, [((), int(found.live))]),
