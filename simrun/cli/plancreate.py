@@ -132,9 +132,8 @@ def _schedule(given: dict[str, str | int | datetime | None]) -> Schedule | None:
     """Give the schedule that options say, None for none. Raises InvalidInput that names the option."""
     from pydantic import ValidationError
 
-    from simrun.base.errors import InvalidInput, Problem
     from simrun.model.launchplan import Schedule
-    from simrun.model.wording import faults_of
+    from simrun.model.wording import invalid
 
     said = {key: value for key, value in given.items() if value is not None}
     if not said:
@@ -142,21 +141,11 @@ def _schedule(given: dict[str, str | int | datetime | None]) -> Schedule | None:
     try:
         return Schedule.model_validate(said)
     except ValidationError as error:
-        found = faults_of(
-            error.errors(include_url=False),
+        raise invalid(
+            error,
             model=Schedule,
             data=said,
-        )
-        raise InvalidInput(
-            [
-                Problem(
-                    _option(str(fault.path[0])) if fault.path else "schedule",
-                    fault.message,
-                    fault.value,
-                    fault.remedy,
-                )
-                for fault in found
-            ]
+            field_of=lambda path: _option(str(path[0])) if path else "schedule",
         ) from error
 
 

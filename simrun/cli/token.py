@@ -64,7 +64,7 @@ def create(
 
     from simrun.base.errors import InvalidInput
     from simrun.model.access import TokenEntry, new_token, token_hash
-    from simrun.model.wording import faults_of
+    from simrun.model.wording import invalid
 
     if scope == "run" and not groups:
         raise InvalidInput.one(
@@ -83,17 +83,8 @@ def create(
     try:
         entry = TokenEntry.model_validate(values)
     except ValidationError as error:
-        found = faults_of(error.errors(include_url=False), model=TokenEntry, data=values)
-        raise InvalidInput(
-            [
-                problem
-                for fault in found
-                for problem in InvalidInput.one(
-                    _OPTIONS[str(fault.path[0])],
-                    fault.message,
-                    remedy=fault.remedy,
-                ).problems
-            ]
+        raise invalid(
+            error, model=TokenEntry, data=values, field_of=lambda path: _OPTIONS[str(path[0])]
         ) from error
     if output == "json":
         click.echo(json.dumps({"token": token, "entry": _plain(entry)}, ensure_ascii=False))

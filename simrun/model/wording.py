@@ -8,10 +8,11 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Union
 
-from pydantic import BaseModel, RootModel
+from pydantic import BaseModel, RootModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from simrun.model.faults import Fault, FieldFaults, Nearest, Path, listed
+from simrun.base.errors import InvalidInput, Problem
+from simrun.model.faults import Fault, FieldFaults, Nearest, Path, dotted, listed
 from simrun.model.tasktype import TaskType
 
 _KINDS = {
@@ -69,6 +70,18 @@ def faults_of(
         else:
             faults += [fault for error in group for fault in _faults(error, path, model, text_of)]
     return faults
+
+
+def invalid(
+    error: ValidationError, *, model: Any, data: Any, field_of: Callable[[Path], str] = dotted
+) -> InvalidInput:
+    """Make the errors of one validation into what a person is told; `field_of` names the field at a path, also at that of the whole."""
+    return InvalidInput(
+        [
+            Problem(field_of(fault.path), fault.message, fault.value, fault.remedy)
+            for fault in faults_of(error.errors(include_url=False), model=model, data=data)
+        ]
+    )
 
 
 def _real_path(error: ErrorDetails, data: Any) -> Path:

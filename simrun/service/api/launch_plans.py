@@ -7,13 +7,13 @@ from typing import Any
 from aiohttp import web
 from pydantic import BaseModel, Field, ValidationError
 
-from simrun.base.errors import InvalidInput, NotFound, Problem
+from simrun.base.errors import NotFound
 from simrun.base.labeltext import label_value
 from simrun.model.access import Scope
 from simrun.model.base import Model
 from simrun.model.faults import dotted
 from simrun.model.launchplan import Active, LaunchPlan, PlanHead, instant_text
-from simrun.model.wording import faults_of
+from simrun.model.wording import invalid
 from simrun.model.workflow import Submission
 from simrun.scheduler.ports import schedule_key
 from simrun.service.api.access import SESSION, check_group, principal_of
@@ -184,16 +184,8 @@ def _new_plan(value: object) -> NewPlan:
     try:
         return NewPlan.model_validate(value)
     except ValidationError as error:
-        found = faults_of(
-            error.errors(include_url=False),
-            model=NewPlan,
-            data=value,
-        )
-        raise InvalidInput(
-            [
-                Problem(dotted(("plan", *fault.path)), fault.message, fault.value, fault.remedy)
-                for fault in found
-            ]
+        raise invalid(
+            error, model=NewPlan, data=value, field_of=lambda path: dotted(("plan", *path))
         ) from error
 
 

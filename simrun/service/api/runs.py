@@ -9,14 +9,14 @@ from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
 from simrun.base import ids
-from simrun.base.errors import InvalidInput, NotFound, Problem
+from simrun.base.errors import InvalidInput, NotFound
 from simrun.model.access import Scope
 from simrun.model.base import Model
 from simrun.model.faults import dotted
 from simrun.model.record import RunRecord, RunState
 from simrun.model.tasktype import TaskType
 from simrun.model.validate import check
-from simrun.model.wording import faults_of
+from simrun.model.wording import invalid
 from simrun.model.workflow import Submission, Workflow
 from simrun.service.api.access import SESSION, Principal, check_group, principal_of, run_of
 from simrun.service.api.routing import (
@@ -141,12 +141,11 @@ def checked_submission(value: object) -> Submission:
             check(
                 parts.workflow, parts.types
             )  # what of tasks and types does not fit is told better there
-        found = faults_of(error.errors(include_url=False), model=Submission, data=value)
-        raise InvalidInput(
-            [
-                Problem(dotted(item.path) or "submission", item.message, item.value, item.remedy)
-                for item in found
-            ]
+        raise invalid(
+            error,
+            model=Submission,
+            data=value,
+            field_of=lambda path: dotted(path) or "submission",
         ) from error
     check(submission.workflow, submission.types)
     return submission
