@@ -12,6 +12,8 @@ from simrun.worker import files
 from simrun.worker.protocol import merge_name, parse_claim_name, worker_name
 from simrun.worker.units import UnitTable
 
+_TOTALS_KEPT = 4096
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskProgress:
@@ -47,7 +49,7 @@ class RunProgress:
 
 
 class ProgressReader:
-    """Counts; remembers totals, which do not change, and tasks that have ended."""
+    """Counts; remembers totals, which do not change."""
 
     def __init__(self, store: RunStore) -> None:
         self._store = store
@@ -101,6 +103,8 @@ class ProgressReader:
         }
         key = (record.id, task)
         if key not in self._totals and (table := UnitTable.load(directory)) is not None:
+            if len(self._totals) >= _TOTALS_KEPT:
+                self._totals.clear()  # what never changes is read again
             self._totals[key] = table.count
         return len(done), len(failed), self._totals.get(key)
 

@@ -1,6 +1,7 @@
 """What dead processes left in a run store: looked for by `simrun doctor`, each with what removes it.
 
-A repair looks once more before it removes anything, since whatever made it may have come back meanwhile.
+A repair looks once more before it removes anything, since whatever made it may have come back meanwhile. All looks are listings: a lookup that a
+cache answers could deny a run that another host has just made.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def _half_runs(store: RunStore, now: float) -> Iterator[Finding]:
             yield _left(
                 f"run {run_id} was deleted, and not all of it went", directory.root, store, run_id
             )
-        elif not directory.record.exists():
+        elif not store.exists(run_id):
             age = _age(directory.root, now)
             if age is not None and age > LEFT_S:
                 text = f"run {run_id} was begun to be made {age / 3600:.0f} h ago, and never was"
@@ -50,7 +51,7 @@ def _half_runs(store: RunStore, now: float) -> Iterator[Finding]:
 
 def _left(text: str, path: Path, store: RunStore, run_id: str) -> Finding:
     def remove() -> None:
-        deleted = store.layout.tombstone(run_id).exists()
+        deleted = run_id in files.listing(store.layout.deleted)
         if not deleted and store.exists(run_id):
             raise NotFound(f"run {run_id} has come to be meanwhile; it is left alone")
         # Out of the way in one step, so that whoever makes a run of this id now has a directory of their own
@@ -65,12 +66,14 @@ def _left(text: str, path: Path, store: RunStore, run_id: str) -> Finding:
 
 def _marks(store: RunStore) -> Iterator[Finding]:
     """Marks of runs that are gone; those of runs that have ended are a hint that costs one look."""
-    for run_id in store.live_ids():
-        if store.layout.run(run_id).root.exists() or store.layout.tombstone(run_id).exists():
+    marked = store.live_ids()  # first: a mark comes after the directory
+    known = files.listing(store.layout.runs) | files.listing(store.layout.deleted)
+    for run_id in marked:
+        if run_id in known:
             continue
 
         def remove(run_id: str = run_id) -> None:
-            if store.layout.run(run_id).root.exists():
+            if run_id in files.listing(store.layout.runs):
                 raise NotFound(f"run {run_id} has come to be meanwhile; its mark is left alone")
             store.unmark_live(run_id)
 

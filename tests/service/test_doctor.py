@@ -16,7 +16,9 @@ from simrun.service import doctor
 from simrun.service.doctor import Finding, examine, repair
 from simrun.service.remains import leftovers
 from simrun.store.lock import StoreLock
+from simrun.store.runs import RunStore
 from tests.cli.store import Runs, simrun
+from tests.mounts import two_views
 
 OLD = time.time() - 3 * 86_400
 
@@ -251,3 +253,17 @@ def test_wrong_usage_of_the_command_is_told(runs: Runs) -> None:
     away = simrun("doctor", "--server", "http://127.0.0.1:1")
     assert away.exit_code == 1
     assert "problem  server    http://127.0.0.1:1: can't connect" in away.stdout
+
+
+def test_a_run_of_another_host_is_no_leftover_though_it_was_denied_a_moment_ago() -> None:
+    with two_views() as (here, there):
+        runs = Runs(here)
+        theirs = RunStore(there)
+        for path in (theirs.layout.run("mine").root, theirs.layout.run("mine").record):
+            assert not path.exists()
+        record = runs.add("mine")
+        runs.store.mark_live(record.id)
+        old(runs.store.layout.run("mine").root)
+        assert not theirs.layout.run("mine").root.exists()
+
+        assert list(leftovers(theirs, serving=False)) == []
