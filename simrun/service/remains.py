@@ -16,8 +16,9 @@ from simrun.service.doctor import Finding
 from simrun.store import files as store_files
 from simrun.store.layout import StoreLayout
 from simrun.store.runs import RunStore
+from simrun.store.snapshots import SnapshotStore
 from simrun.store.sweep import LEFT_S, time_of_server
-from simrun.worker import files
+from simrun.worker import files, trees
 
 UPLOAD_LEFT_S = 86_400.0
 """Age from which what an upload left is nobody's, while a server runs; an upload takes minutes."""
@@ -31,6 +32,7 @@ def leftovers(store: RunStore, *, serving: bool) -> Iterator[Finding]:
     yield from _marks(store)
     yield from _uploads(layout, now, serving=serving)
     yield from _temporary(layout, now)
+    yield from _snapshots(SnapshotStore(layout))
 
 
 def _half_runs(store: RunStore, now: float) -> Iterator[Finding]:
@@ -85,7 +87,7 @@ def _marks(store: RunStore) -> Iterator[Finding]:
 
 def _uploads(layout: StoreLayout, now: float, *, serving: bool) -> Iterator[Finding]:
     """What requests brought to a server that has ended; of a server that runs only what is older than any upload."""
-    for name in sorted(files.listing(layout.uploads)):
+    for name in _names(layout.uploads):
         path = layout.uploads / name
         age = _age(path, now)
         if age is not None and (not serving or age > UPLOAD_LEFT_S):
@@ -93,13 +95,25 @@ def _uploads(layout: StoreLayout, now: float, *, serving: bool) -> Iterator[Find
 
 
 def _temporary(layout: StoreLayout, now: float) -> Iterator[Finding]:
-    for directory in (layout.root, layout.runs, layout.live, layout.deleted, layout.snapshots):
+    for directory in (layout.root, layout.runs, layout.live, layout.deleted):
         for name in _names(directory):
             path = directory / name
             if name.startswith(files.TEMPORARY_PREFIX):
                 age = _age(path, now)
                 if age is not None and age > LEFT_S:
                     yield _removable(f"half-written by a process that died: {path}", path)
+
+
+def _snapshots(snapshots: SnapshotStore) -> Iterator[Finding]:
+    """Snapshots that were half-made or half-deleted: by whoever holds a lock in one for hours they still are."""
+    for place in snapshots.left():
+
+        def remove(place: Path = place) -> None:
+            if place in snapshots.left():
+                trees.remove(place)
+
+        text = f"a snapshot half-made or half-deleted by a process that died: {place}"
+        yield Finding(check="leftovers", level="problem", text=text, repair=remove)
 
 
 def _removable(text: str, path: Path) -> Finding:

@@ -17,8 +17,8 @@ LEFT_S = 3600.0
 _TRIES = 5
 
 
-def sweep(top: Path, lock_in: Callable[[Path], Path], before: float) -> int:
-    """Remove directories of temporary names that nobody works in and that are older than `before`; how many.
+def left(top: Path, lock_in: Callable[[Path], Path], before: float) -> list[Path]:
+    """Give the directories of temporary names that nobody works in and that are older than `before`.
 
     `lock_in` gives the file that who works in one holds locked.
     """
@@ -27,12 +27,17 @@ def sweep(top: Path, lock_in: Callable[[Path], Path], before: float) -> int:
         for place in top.glob(f"{files.TEMPORARY_PREFIX}*")
         if place.is_dir() and not place.is_symlink()
     ]
-    left = [place for place in places if _is_left(place, lock_in(place), before)]
-    for place in left:
+    return [place for place in places if _is_left(place, lock_in(place), before)]
+
+
+def sweep(top: Path, lock_in: Callable[[Path], Path], before: float) -> int:
+    """Remove them; how many there were."""
+    found = left(top, lock_in, before)
+    for place in found:
         remove(place)
-    if left:
-        log.info("removed %d half-made directories that were left in %s", len(left), top)
-    return len(left)
+    if found:
+        log.info("removed %d half-made directories that were left in %s", len(found), top)
+    return len(found)
 
 
 def remove(place: Path) -> None:

@@ -212,6 +212,11 @@ class SnapshotStore(SnapshotReader):
             )
         return header
 
+    def left(self, *, left_s: float = halfmade.LEFT_S) -> list[Path]:
+        """Give what was left half-made or half-deleted by processes that have ended."""
+        before = time_of_server(self.layout.root) - left_s
+        return halfmade.left(self._top, self._lock_in, before)
+
     def sweep(self, *, left_s: float = halfmade.LEFT_S) -> int:
         """Remove what was left half-made or half-deleted by processes that have ended; how many."""
         if not self._top.is_dir():

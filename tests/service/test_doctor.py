@@ -15,8 +15,11 @@ from simrun.model.record import RunState
 from simrun.service import doctor
 from simrun.service.doctor import Finding, examine, repair
 from simrun.service.remains import leftovers
+from simrun.store import flocks
+from simrun.store.layout import StoreLayout
 from simrun.store.lock import StoreLock
 from simrun.store.runs import RunStore
+from simrun.worker import files
 from tests.cli.store import Runs, simrun
 from tests.mounts import two_views
 
@@ -152,6 +155,17 @@ def test_who_holds_the_store_is_told(runs: Runs) -> None:
 # --- leftovers -----------------------------------------------------------------------------------------------------------
 
 
+def half_made(layout: StoreLayout) -> Path:
+    """A snapshot that was being made, read-only in parts."""
+    place = files.temporary_name(layout.snapshots)
+    (place / ".simrun-snapshot").mkdir(parents=True)
+    (place / ".simrun-snapshot" / "files.jsonl").write_text("")
+    (place / "data").mkdir()
+    (place / "data" / "mesh").write_text("")
+    (place / "data").chmod(0o555)
+    return place
+
+
 def remains(runs: Runs) -> list[Path]:
     """One of everything that dead processes leave."""
     layout = runs.store.layout
@@ -163,15 +177,18 @@ def remains(runs: Runs) -> list[Path]:
     (gone / "tasks").mkdir(parents=True)
     layout.tombstone("gone").write_text("")
     layout.live_mark("never").write_text("")
-    (layout.uploads / "some").mkdir(parents=True)
-    (layout.uploads / "some" / "file").write_text("")
+    upload = files.temporary_name(layout.uploads)
+    upload.mkdir(parents=True)
+    (upload / "file").write_text("")
     (layout.runs / ".tmp.abc").write_text("")
+    snapshot = half_made(layout)
     found = [
         half,
         gone,
         layout.live_mark("never"),
-        layout.uploads / "some",
+        upload,
         layout.runs / ".tmp.abc",
+        snapshot,
     ]
     for path in found:
         old(path)
@@ -191,9 +208,10 @@ async def test_what_dead_processes_left_is_listed_and_exactly_that_is_removed(ru
         str(left[2]),
         str(left[3]),
         str(left[4]),
+        str(left[5]),
     ]
     assert all(path.exists() for path in left)
-    assert [error for _, error in await repair(listed)] == [None] * 5
+    assert [error for _, error in await repair(listed)] == [None] * 6
     assert not any(path.exists() for path in left)
     assert fresh.is_dir()
     assert runs.store.read("whole").id == "whole"
@@ -215,8 +233,21 @@ async def test_what_came_back_meanwhile_is_left_alone(runs: Runs) -> None:
     assert runs.store.read("half").id == "half"
 
 
+def test_a_snapshot_that_takes_hours_is_no_leftover_while_somebody_makes_it(runs: Runs) -> None:
+    place = old(half_made(runs.store.layout))
+    with open(place / ".simrun-snapshot" / "files.jsonl", "rb+") as file:
+        assert flocks.try_lock(file.fileno(), flocks.ALONE)
+        assert list(leftovers(runs.store, serving=False)) == []
+    (listed,) = leftovers(runs.store, serving=False)
+    assert listed.repair is not None
+    with open(place / ".simrun-snapshot" / "files.jsonl", "rb+") as file:
+        assert flocks.try_lock(file.fileno(), flocks.ALONE)  # somebody is back at it
+        listed.repair()
+        assert place.is_dir()
+
+
 def test_beside_a_server_uploads_that_may_be_under_way_are_none(runs: Runs) -> None:
-    upload = runs.store.layout.uploads / "now"
+    upload = files.temporary_name(runs.store.layout.uploads)
     upload.mkdir(parents=True)
 
     assert list(leftovers(runs.store, serving=True)) == []
@@ -235,14 +266,14 @@ def test_the_command_lists_then_removes_and_its_exit_code_says_whether_something
 
     looked = simrun("doctor", "--store", runs.root)
     assert looked.exit_code == 1
-    assert looked.stdout.count("problem  leftovers") == 5
-    assert looked.stdout.endswith("5 problems; --fix removes 5 leftovers\n")
+    assert looked.stdout.count("problem  leftovers") == len(left)
+    assert looked.stdout.endswith("6 problems; --fix removes 6 leftovers\n")
     assert left[0].exists()
 
     fixed = simrun("doctor", "--store", runs.root, "--fix", "-o", "json")
     assert fixed.exit_code == 0
     data = json.loads(fixed.stdout)
-    assert [item["removed"] for item in data if item["removable"]] == [True] * 5
+    assert [item["removed"] for item in data if item["removable"]] == [True] * 6
     assert simrun("doctor", "--store", runs.root).stdout.endswith("nothing is wrong\n")
 
 
