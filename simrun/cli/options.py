@@ -22,6 +22,8 @@ from simrun.cli.where import (
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+CPUS_MAX = 10_000
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -213,7 +215,7 @@ _BACKEND_OPTIONS = (
     ),
     click.option(
         "--cpus",
-        type=FloatRange(min=0, min_open=True),
+        type=FloatRange(min=0, min_open=True, max=CPUS_MAX),
         metavar="N",
         help="Processors that local workers share. [default: all]",
     ),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator
@@ -40,6 +41,10 @@ CREATE TABLE IF NOT EXISTS labels (
 CREATE INDEX IF NOT EXISTS labels_run ON labels (id);
 """
 _VERSION = 2
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
+"""Errors of a file that another one would not have; the last is of tables that are not as they should be."""
+_APPLICATION = int.from_bytes(b"simr")
+"""Stands in the header of the file, and says whose it is."""
 
 # A start looks at every record, and most rows are what they were: those are not written again
 _PUT = """
@@ -61,6 +66,18 @@ def _opening(path: Path) -> Iterator[None]:
         raise UnsupportedStore(
             f"{path}: the index can't be opened: {error}; name another file with --index FILE"
         ) from error
+
+
+def _check_ours(db: sqlite3.Connection, path: Path) -> None:
+    """Raise UnsupportedStore for a database of another program, which may have tables of the same names."""
+    (application,) = db.execute("PRAGMA application_id").fetchone()
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    (tables,) = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    before = application == 0 and 0 < version <= _VERSION  # of before it had an application_id
+    if tables and application != _APPLICATION and not before:
+        raise UnsupportedStore(
+            f"{path}: is a database of another program; name another file with --index FILE"
+        )
 
 
 class RunIndex:
@@ -85,15 +102,20 @@ class RunIndex:
         try:
             return self._connect()
         except sqlite3.DatabaseError as error:
-            # A cache that can't be read is made anew
-            log.warning("the index %s is made anew: %s", self.path, error)
-            for suffix in ("", "-wal", "-shm"):
+            if error.sqlite_errorcode & 0xFF not in _DAMAGED:
+                raise  # a directory, a file of somebody else's, a disk that is full
+            # A cache that can't be read is made anew; whoever named a file that is none still has it
+            aside = Path(f"{self.path}.damaged")
+            log.warning("the index %s is made anew: %s; it is kept as %s", self.path, error, aside)
+            for suffix in ("-wal", "-shm"):
                 Path(f"{self.path}{suffix}").unlink(missing_ok=True)
+            os.replace(self.path, aside)
             return self._connect()
 
     def _connect(self) -> sqlite3.Connection:
         db = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None)
         try:
+            _check_ours(db, self.path)
             db.execute("PRAGMA journal_mode=WAL")
             # Rebuilt at each start: losing the last rows in a power cut is no loss
             db.execute("PRAGMA synchronous=OFF")
@@ -102,6 +124,7 @@ class RunIndex:
                 db.executescript("DROP TABLE IF EXISTS runs; DROP TABLE IF EXISTS labels;")
             db.executescript(_SCHEMA)
             db.execute(f"PRAGMA user_version={_VERSION}")
+            db.execute(f"PRAGMA application_id={_APPLICATION}")
         except BaseException:
             db.close()
             raise

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -125,11 +127,45 @@ async def test_runs_are_followed_while_the_index_cannot_be_written(
 
 def test_an_index_file_that_is_no_database_is_made_anew(tmp_path: Path) -> None:
     path = tmp_path / "runs.sqlite"
-    path.write_bytes(b"this is no database, but it is long enough to be taken for one" * 100)
+    content = b"this is no database, but it is long enough to be taken for one" * 100
+    path.write_bytes(content)
 
     index = RunIndex(path)
 
     assert index.live() == []
+    assert (tmp_path / "runs.sqlite.damaged").read_bytes() == content
+
+
+def test_a_database_of_another_program_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "other.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE runs (name TEXT)")
+        db.execute("INSERT INTO runs VALUES ('theirs')")
+        db.commit()
+
+    with pytest.raises(UnsupportedStore, match="of another program"):
+        RunIndex(path)
+
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        assert db.execute("SELECT name FROM runs").fetchall() == [("theirs",)]
+
+
+def test_an_index_of_an_earlier_version_is_made_anew_in_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "runs.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE runs (id TEXT)")
+        db.execute("PRAGMA user_version=1")
+
+    assert RunIndex(path).live() == []
+    assert RunIndex(path).live() == []
+
+
+def test_a_directory_in_the_place_of_the_index_is_told_and_left(tmp_path: Path) -> None:
+    path = tmp_path / "runs.sqlite"
+    path.mkdir()
+    with pytest.raises(UnsupportedStore, match="--index FILE"):
+        RunIndex(path)
+    assert path.is_dir()
 
 
 def test_a_network_file_system_is_refused_with_the_remedy(
