@@ -1,22 +1,26 @@
 """Who asks, by what the cluster says of their token: entries of the tokens' file that name users and groups of the cluster.
 
 What the cluster said is believed for a minute, and that it knew nobody for ten seconds, so that a client that asks often is not asked about
-each time.
+each time. Anybody may send tokens, so only a few are asked about at a time: the connections to the cluster are for the runs.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
 from simrun.backends.base import Identity
 from simrun.base.clock import Clock, SystemClock
-from simrun.base.errors import BackendError, BackendUnavailable, Unauthorized
+from simrun.base.errors import BackendError, BackendUnavailable, Exhausted, Unauthorized
 from simrun.model.access import TOKEN_PREFIX, Scope, TokenEntry, token_hash
 from simrun.service.auth import Principal, Tokens
 
 BELIEVED_S = 60.0
 REFUSED_S = 10.0
 KNOWN_MAX = 1000
+AT_ONCE = 4
+WAITING_MAX = 200
+"""Requests that wait for their turn to be asked about."""
 
 Review = Callable[[str], Awaitable[Identity | None]]
 
@@ -30,9 +34,14 @@ class Authenticator:
         self._tokens, self._review = tokens, review
         self._clock = clock or SystemClock()
         self._known: dict[str, tuple[float, Identity | None]] = {}
+        self._turn = asyncio.Semaphore(AT_ONCE)
+        self._waiting = 0
 
     async def principal(self, token: str) -> Principal:
-        """Give whose token it is. Raises Unauthorized, BackendUnavailable when the cluster has to be asked and does not answer."""
+        """Give whose token it is.
+
+        Raises Unauthorized, Exhausted when too many wait, BackendUnavailable when the cluster has to be asked and does not answer.
+        """
         asked = [entry for entry in self._tokens.entries if entry.sha256 is None]
         if self._review is None or not asked or token.startswith(TOKEN_PREFIX):
             return self._tokens.principal(token)
@@ -45,10 +54,24 @@ class Authenticator:
         return _principal(identity, good)
 
     async def _identity(self, token: str) -> Identity | None:
-        key, now = token_hash(token), self._clock.monotonic()
-        until, known = self._known.get(key, (0.0, None))
-        if until > now or self._review is None:
-            return known
+        key = token_hash(token)
+        if not self._is_known(key):
+            if self._waiting >= WAITING_MAX:
+                raise Exhausted("the cluster is asked about many tokens now", retry_after_s=1.0)
+            self._waiting += 1
+            try:
+                async with self._turn:
+                    if not self._is_known(key):  # else another request with it had its turn
+                        await self._ask(token, key)
+            finally:
+                self._waiting -= 1
+        return self._known[key][1]
+
+    def _is_known(self, key: str) -> bool:
+        return self._known.get(key, (0.0, None))[0] > self._clock.monotonic()
+
+    async def _ask(self, token: str, key: str) -> None:
+        assert self._review is not None
         try:
             found = await self._review(token)
         except BackendUnavailable:
@@ -59,8 +82,8 @@ class Authenticator:
             ) from error
         if len(self._known) >= KNOWN_MAX:
             self._known.clear()
-        self._known[key] = (now + (REFUSED_S if found is None else BELIEVED_S), found)
-        return found
+        lasts_s = REFUSED_S if found is None else BELIEVED_S
+        self._known[key] = (self._clock.monotonic() + lasts_s, found)
 
 
 def _principal(identity: Identity, entries: Iterable[TokenEntry]) -> Principal:

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
 import pytest
 
 from simrun.backends.base import Identity
-from simrun.base.errors import BackendError, BackendUnavailable, InvalidInput, Unauthorized
+from simrun.base.errors import (
+    BackendError,
+    BackendUnavailable,
+    Exhausted,
+    InvalidInput,
+    Unauthorized,
+)
 from simrun.model.access import Scope, new_token, token_hash
 from simrun.service.auth import Tokens, load_tokens
-from simrun.service.review import BELIEVED_S, REFUSED_S, Authenticator
+from simrun.service.review import (
+    AT_ONCE,
+    BELIEVED_S,
+    REFUSED_S,
+    WAITING_MAX,
+    Authenticator,
+)
 from tests.service.world import FakeClock
 
 OWN = new_token()
@@ -74,6 +87,33 @@ async def test_somebody_may_what_their_own_entry_says_or_those_of_their_groups(
     found = await authenticator(file, Cluster(t=identity)).principal("t")
 
     assert (found.name, found.scope, found.groups) == (identity.user, scope, groups)
+
+
+async def test_many_with_one_token_are_asked_about_a_few_times_and_floods_not_without_end(
+    file: Path,
+) -> None:
+    cluster, gate = Cluster(t=who(RUNNER)), asyncio.Event()
+
+    async def slowly(token: str) -> Identity | None:
+        found = await cluster.review(token)
+        await gate.wait()
+        return found
+
+    tokens = Tokens(file)
+    tokens.load()
+    slow = Authenticator(tokens, slowly)
+    async with asyncio.TaskGroup() as group:
+        same = [group.create_task(slow.principal("t")) for _ in range(WAITING_MAX)]
+        while cluster.asked < AT_ONCE:
+            await asyncio.sleep(0)
+        with pytest.raises(Exhausted):
+            await slow.principal("one more")
+        gate.set()
+
+    assert {task.result().name for task in same} == {RUNNER}
+    assert cluster.asked == AT_ONCE
+    with pytest.raises(Unauthorized):
+        await slow.principal("one more")
 
 
 async def test_who_has_no_entry_and_whom_the_cluster_does_not_know_is_refused(file: Path) -> None:
