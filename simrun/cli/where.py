@@ -234,6 +234,10 @@ class _Search:
         if level == "flag" and context and own:
             return own[0], None, own[1], ()
         token = self.environ.get(TOKEN_VARIABLE, "").strip() or None
+        if token and any(char.isspace() for char in token):
+            raise InvalidInput(
+                [Problem(TOKEN_VARIABLE, "must hold one token", place="environment")]
+            )
         file = self.environ.get(TOKEN_FILE_VARIABLE)
         if token or file:
             if level != "project" or context or own:

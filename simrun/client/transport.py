@@ -66,6 +66,8 @@ class Transport:
         self.url = url.rstrip("/")
         if token is None:
             token = os.environ.get(TOKEN_VARIABLE, "").strip()
+        if any(char.isspace() for char in token):
+            raise ValueError(f"a token has no spaces; look at token, or ${TOKEN_VARIABLE}")
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._tries, self._on_wait = tries, on_wait
         self._http: aiohttp.ClientSession | None = None

@@ -227,6 +227,13 @@ def test_a_token_of_the_environment_is_not_sent_where_only_a_project_says(lab: H
     assert lab.find().read_token() == "of-env"
 
 
+def test_a_token_of_two_lines_is_told_without_what_is_in_it(home: Home) -> None:
+    home.environ["SIMRUN_TOKEN"] = "secret\nsecret"
+    with pytest.raises(InvalidInput, match="must hold one token") as caught:
+        home.find(server=SERVER)
+    assert "secret" not in str(caught.value)
+
+
 def test_a_token_that_others_may_read_is_warned_of(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -279,6 +279,12 @@ async def test_a_token_is_given_or_from_the_environment(
     assert asked.seen[0].headers.get("Authorization") == sent
 
 
+def test_a_token_that_can_be_no_header_is_refused() -> None:
+    with pytest.raises(ValueError, match="no spaces") as caught:
+        AsyncClient("http://127.0.0.1:1", token="secret\nsecret")
+    assert "secret" not in str(caught.value)
+
+
 def test_a_client_without_a_server_is_refused() -> None:
     with pytest.raises(ValueError, match="SIMRUN_SERVER"):
         AsyncClient()
