@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
+from simrun.base import ids
+from simrun.base.clock import SystemClock
 from simrun.client.runs import UPLOAD_S
 from simrun.client.transport import CONNECT_S, Transport, api
-from simrun.client.uploads import content, files_of
+from simrun.client.uploads import files_of_all, form
 from simrun.model.launchplan import Active, LaunchPlan, Schedule, Settings, instant_text
 from simrun.model.record import RunRecord
 from simrun.model.workflow import Submission
@@ -57,27 +58,19 @@ class PlanCalls(Transport):
             fixed=fixed or {},
             schedule=schedule,
         )
-        parts = {
+        documents = {
             "plan": new.model_dump_json(exclude_defaults=True),
             "submission": submission.model_dump_json(),
         }
-        loop = asyncio.get_running_loop()
-        files = [
-            file
-            for item in attachments
-            for file in await loop.run_in_executor(None, files_of, item)
-        ]
-
-        def body() -> aiohttp.FormData:
-            form = aiohttp.FormData(quote_fields=False, default_to_multipart=True)
-            for part, text in parts.items():
-                form.add_field(part, text, content_type="application/json")
-            for path, target, kind in files:
-                form.add_field("file", content(path), filename=target, content_type=kind)
-            return form
-
+        files = await files_of_all(attachments)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=UPLOAD_S)
-        answer = await self._call("POST", api(_PLANS), data=body, timeout=timeout, repeatable=True)
+        answer = await self._call(
+            "POST",
+            api(_PLANS),
+            data=lambda: form(documents, files),
+            timeout=timeout,
+            repeatable=True,
+        )
         return self._model(LaunchPlan, answer)
 
     async def plans(
@@ -160,20 +153,23 @@ class PlanCalls(Transport):
         run_id: str | None = None,
         group: str | None = None,
     ) -> RunRecord:
-        """Run a plan now: the active version, or the one that is named. Raises NotFound, InvalidInput, Conflict."""
+        """Run a plan now: the active version, or the one that is named. Raises NotFound, InvalidInput, Conflict.
+
+        Without `run_id` the client makes one, so that what is sent twice because a connection was cut is one run.
+        """
         body: dict[str, Any] = {
             "version": version,
             "settings": settings,
             "name": run_name,
             "labels": labels,
-            "id": run_id,
+            "id": run_id or ids.new_run_id(SystemClock().wall()),
         }
         answer = await self._call(
             "POST",
             api(_PLANS, name, "launch"),
             params=_given({"group": group}),
             json={key: value for key, value in body.items() if value},
-            repeatable=run_id is not None,
+            repeatable=True,
         )
         return self._model(RunRecord, answer)
 

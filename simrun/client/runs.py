@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +13,7 @@ from simrun.base.clock import SystemClock
 from simrun.base.errors import Unreachable
 from simrun.client.problems import text_of
 from simrun.client.transport import CALL_S, CONNECT_S, Transport, api
-from simrun.client.uploads import content, files_of
+from simrun.client.uploads import files_of_all, form
 from simrun.model.record import RunRecord
 from simrun.model.workflow import Submission
 from simrun.service.attachments import Attachment
@@ -67,27 +66,13 @@ class RunCalls(Transport):
         """
         if run_id is None and key is None:
             run_id = ids.new_run_id(SystemClock().wall())
-        text = submission.model_dump_json()
-        loop = asyncio.get_running_loop()
-        files = [
-            file
-            for item in attachments
-            for file in await loop.run_in_executor(None, files_of, item)
-        ]
-
-        def body() -> aiohttp.FormData:
-            form = aiohttp.FormData(quote_fields=False, default_to_multipart=True)
-            form.add_field("submission", text, content_type="application/json")
-            if run_id is not None:
-                form.add_field("id", run_id)
-            for path, name, kind in files:
-                form.add_field("file", content(path), filename=name, content_type=kind)
-            return form
-
+        documents = {"submission": submission.model_dump_json()}
+        fields = {"id": run_id} if run_id is not None else {}
+        files = await files_of_all(attachments)
         answer = await self._call(
             "POST",
             "/api/v1/runs",
-            data=body,
+            data=lambda: form(documents, files, **fields),
             headers={"Idempotency-Key": key} if key is not None else None,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=UPLOAD_S),
             repeatable=True,

@@ -106,7 +106,10 @@ class PlanCalls(Blocking):
         run_id: str | None = None,
         group: str | None = None,
     ) -> RunRecord:
-        """Run a plan now: the active version, or the one that is named. Raises NotFound, InvalidInput, Conflict."""
+        """Run a plan now: the active version, or the one that is named. Raises NotFound, InvalidInput, Conflict.
+
+        Without `run_id` the client makes one, so that what is sent twice because a connection was cut is one run.
+        """
         return self._wait(
             self._client.launch_plan(
                 name,
