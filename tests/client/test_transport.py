@@ -83,6 +83,17 @@ async def test_a_key_travels_as_a_header_and_no_id_beside_it() -> None:
     assert "id" not in _form(asked.bodies[1])
 
 
+async def test_a_launch_whose_answer_was_lost_is_sent_again_under_the_same_id() -> None:
+    asked = Asked()
+    app = answering("POST", "/api/v1/launch-plans/nightly/launch", asked.cut, asked.run)
+    async with listening(app) as url, AsyncClient(url) as client:
+        assert (await client.launch_plan("nightly", settings={"only": {"depth": 8}})).id == "mine"
+
+    first, second = map(json.loads, asked.bodies)
+    assert first == second
+    assert len(first["id"]) > 20
+
+
 async def test_what_may_have_happened_is_not_done_twice() -> None:
     asked = Asked()
     app = answering("POST", f"{RUNS}/mine/retry", asked.cut, asked.run)
