@@ -129,7 +129,12 @@ async def serve(
             lag = LagProbe()
             app = make_app(session, loopback_only=is_loopback(host), tokens=tokens, lag=lag)
             await stack.enter_async_context(lag)
-            runner = web.AppRunner(app, access_log=None, shutdown_timeout=REQUESTS_END_WITHIN_S)
+            runner = web.AppRunner(
+                app,
+                access_log=None,
+                shutdown_timeout=REQUESTS_END_WITHIN_S,
+                auto_decompress=False,  # compressed bodies are refused
+            )
             await runner.setup()
             stack.push_async_callback(runner.cleanup)
             await web.SockSite(runner, listening).start()

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable
 from typing import TypeVar
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
 T = TypeVar("T")
 
@@ -25,8 +25,18 @@ async def in_time(piece: Awaitable[T]) -> T:
         ) from None
 
 
+def check_plain(request: web.Request) -> None:
+    """Raise HTTPUnsupportedMediaType for a compressed body: a few kilobytes of one may be gigabytes."""
+    coding = request.headers.get(hdrs.CONTENT_ENCODING, "identity")
+    if coding.lower() != "identity":
+        raise web.HTTPUnsupportedMediaType(
+            text=f"the body must not be compressed (Content-Encoding: {coding[:50]}); send it as it is"
+        )
+
+
 async def pieces(request: web.Request, size: int) -> AsyncIterator[bytes]:
-    """Give the body in pieces of at most `size` bytes. Raises HTTPRequestTimeout."""
+    """Give the body in pieces of at most `size` bytes. Raises HTTPRequestTimeout, HTTPUnsupportedMediaType."""
+    check_plain(request)
     while piece := await in_time(request.content.read(size)):
         yield piece
 

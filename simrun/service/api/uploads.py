@@ -20,7 +20,7 @@ from aiohttp import BodyPartReader, hdrs, web
 
 from simrun.aio.files import opened
 from simrun.base.errors import InvalidInput
-from simrun.service.api.bodies import in_time, pieces, whole
+from simrun.service.api.bodies import check_plain, in_time, pieces, whole
 from simrun.service.attachments import EXECUTABLE
 from simrun.service.session import Session
 from simrun.store.files import remove_tree
@@ -127,6 +127,7 @@ async def _multipart(request: web.Request, session: Session, base: Path) -> dict
     count = total = 0
     most = min(BYTES_MAX, request.get(BODY_MOST, BYTES_MAX))
     try:
+        check_plain(request)
         reader = await request.multipart()
         while (part := await in_time(reader.next())) is not None:
             if not isinstance(part, BodyPartReader):

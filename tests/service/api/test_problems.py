@@ -76,7 +76,8 @@ async def test_what_is_nested_too_deeply_is_refused(served: Served, deep: int) -
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
-        ({"Content-Encoding": "gzip"}, 400),
+        ({"Content-Encoding": "gzip"}, 415),
+        ({"Content-Encoding": "gzip", "Content-Type": "multipart/form-data; boundary=X"}, 415),
         ({"Content-Type": "application/json; charset=nonsense"}, 422),
         ({"Origin": "http://["}, 403),
     ],
