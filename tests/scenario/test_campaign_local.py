@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 
 import pytest
 
@@ -106,10 +108,16 @@ def test_a_second_run_waits_for_the_one_that_holds_the_store_names_it_and_then_r
     process = simrun.start(FLOWS / "tiles.yaml", "holder")
     wait_until("the first units", lambda: units_done(simrun, "holder", "tile") >= 1)
 
-    outcome = simrun.run(FLOWS / "tiles.yaml", "second", "--param", "tile.seconds=0.05")
+    held = [pid for n in range(4) for pid in harness_pids("holder", f"tile-w{n}")]
+    for pid in held:
+        os.kill(pid, signal.SIGSTOP)  # so that it is there for as long as the second needs to come
+    second = simrun.start(FLOWS / "tiles.yaml", "second", "--param", "tile.seconds=0.05")
+    assert second.stderr is not None
+    assert any(f"process {process.pid}" in line for line in second.stderr)
+    for pid in held:
+        os.kill(pid, signal.SIGCONT)
 
+    first, outcome = finish(process), finish(second)
     assert outcome.code == 0, outcome.err
-    assert f"process {process.pid}" in outcome.err
-    first = finish(process)
     assert first.code == 0, first.err
     assert simrun.record("holder")["times"]["ended"] < simrun.record("second")["times"]["created"]
