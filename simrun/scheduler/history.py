@@ -100,6 +100,10 @@ class History:
         made.losses.extend(losses)
         return made
 
+    def copy(self) -> History:
+        """Give what is known now, for who reads it in a thread or later."""
+        return History.of(self.totals, self.last, self.failures, self.losses)
+
     def fired(self, instant: datetime, run: str, at: datetime, outcome: str) -> None:
         """Note an instant that has its run."""
         self.counts[outcome] += 1

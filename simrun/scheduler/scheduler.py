@@ -296,7 +296,8 @@ class Scheduler:
 
     def history(self, key: str) -> History | None:
         """Give what became of the instants of a plan, active or not; None when nothing is known."""
-        return self._lanes.histories.get(key)
+        found = self._lanes.histories.get(key)
+        return None if found is None else found.copy()
 
     @property
     def statistics(self) -> SchedulerStatistics:

@@ -20,7 +20,7 @@ BUSY_S: Final = 180.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneState:
-    """One schedule as people see it."""
+    """One schedule as people see it, at one moment."""
 
     plan: ActiveSchedule
     next: datetime | None
@@ -45,7 +45,7 @@ def state_of(lanes: Lanes, firing: Firing, key: str) -> LaneState | None:
         backlog=lane.backlog,
         catching_up=key in lanes.catching,
         waiting=list(firing.waiting.get(lane, ())),
-        history=lane.history,
+        history=lane.history.copy(),
     )
 
 

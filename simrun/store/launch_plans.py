@@ -33,6 +33,10 @@ Signature = tuple[int, int, int]
 """What tells one active.json from another without opening it: inode, time of the last write in nanoseconds, size."""
 
 
+Overview = tuple[PlanHead, Active | None, int]
+"""Of a plan: the version that is told of it, what is active, and how many versions there are."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlanPlace:
     """Where a plan is: the directory of its group, which is the label value of the group, and its name."""
@@ -188,12 +192,7 @@ class LaunchPlanStore:
 
     # --- lists -------------------------------------------------------------------------------------------------------
 
-    def names(self, group: str) -> list[str]:
-        """Give the names of the plans of a group that have a version."""
-        directory = self._layout.launch_plans / label_value(group)
-        return [name for name in sorted(files.listing(directory)) if self.versions(group, name)]
-
-    def overview(self, place: PlanPlace) -> tuple[PlanHead, Active | None, int] | None:
+    def overview(self, place: PlanPlace) -> Overview | None:
         """Give the active version of a plan, or the newest where none is, what is active, and how many versions there are.
 
         None for a plan of which no version can be read.

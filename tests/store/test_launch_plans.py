@@ -97,7 +97,7 @@ def test_the_active_version_can_not_be_deleted(plans: LaunchPlanStore) -> None:
         plans.delete("lab", "nightly", "1")
     plans.deactivate("lab", "nightly", by="ana", now=6.0)
     plans.delete("lab", "nightly", "1")
-    assert plans.names("lab") == []
+    assert plans.versions("lab", "nightly") == []
     with pytest.raises(NotFound):
         plans.activate("lab", "nightly", "1", by="ana", now=7.0)
 

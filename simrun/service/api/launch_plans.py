@@ -16,16 +16,16 @@ from simrun.model.launchplan import Active, LaunchPlan, PlanHead, instant_text
 from simrun.model.wording import invalid
 from simrun.model.workflow import Submission
 from simrun.scheduler.ports import schedule_key
-from simrun.service.api.access import SESSION, check_group, principal_of
+from simrun.service.api.access import SESSION, Principal, check_group, principal_of
 from simrun.service.api.paging import cursor_of, position_of
 from simrun.service.api.plan_access import Group, PlanQuery, plan_named
 from simrun.service.api.routing import Operations, Query, answer, query_of
-from simrun.service.api.runs import checked_submission
+from simrun.service.api.runs import check_keys, checked_submission
 from simrun.service.api.uploads import received
 from simrun.service.attachments import uploaded_attachments
 from simrun.service.launchplans import NewPlan, create
 from simrun.service.session import Session
-from simrun.store.launch_plans import PlanPlace
+from simrun.store.launch_plans import LaunchPlanStore, Overview, PlanPlace
 from simrun.store.snapshots import SnapshotStore
 
 PAGE, PAGE_MAX = 100, 500
@@ -96,39 +96,38 @@ async def list_launch_plans(request: web.Request) -> web.StreamResponse:
     after: list[str] = ["", ""]
     if query.cursor is not None:
         after = position_of(query.cursor, wanted, str, str)
-    found = await session.in_pool(_page, request, session, query, (after[0], after[1]))
+    plans, principal = session.schedules.plans, principal_of(request)
+    found = await session.in_pool(_page, plans, principal, query, (after[0], after[1]))
     cursor = None
     if len(found) > query.limit:
         last = found[query.limit - 1][0]
         cursor = cursor_of(wanted, [last.group_dir, last.name])
-    return answer(PlanPage(plans=[item for _, item in found[: query.limit]], cursor=cursor))
+    # Not in the thread: what the scheduler knows is the loop's
+    shown = [_summary(session, *overview) for _, overview in found[: query.limit]]
+    return answer(PlanPage(plans=shown, cursor=cursor))
 
 
 def _page(
-    request: web.Request, session: Session, query: PlansQuery, after: tuple[str, str]
-) -> list[tuple[PlanPlace, PlanSummary]]:
-    """Give one plan more than the page has (blocking)."""
-    principal, found = principal_of(request), []
+    plans: LaunchPlanStore, principal: Principal, query: PlansQuery, after: tuple[str, str]
+) -> list[tuple[PlanPlace, Overview]]:
+    """Give one plan more than the page has (blocking); none of which no version can be read."""
+    found: list[tuple[PlanPlace, Overview]] = []
     group_dir = None if query.group is None else label_value(query.group)
-    for place in session.schedules.plans.places(group_dir):
+    for place in plans.places(group_dir):
         if (place.group_dir, place.name) <= after:
             continue
-        summary = _summary(session, place)
-        if summary is None or query.group not in (None, summary.group):
+        overview = plans.overview(place)
+        if overview is None or query.group not in (None, overview[0].group):
             continue
-        if principal.sees(summary.group):
-            found.append((place, summary))
+        if principal.sees(overview[0].group):
+            found.append((place, overview))
             if len(found) > query.limit:
                 break
     return found
 
 
-def _summary(session: Session, place: PlanPlace) -> PlanSummary | None:
-    """Give a plan as lists show it (blocking); None for one without a version that can be read."""
-    overview = session.schedules.plans.overview(place)
-    if overview is None:
-        return None
-    head, active, versions = overview
+def _summary(session: Session, head: PlanHead, active: Active | None, versions: int) -> PlanSummary:
+    """Give a plan as lists show it."""
     state = session.schedules.scheduler.state(schedule_key(head.group, head.name))
     is_active = active is not None and active.version == head.version
     return PlanSummary(
@@ -163,6 +162,7 @@ async def create_launch_plan(request: web.Request) -> web.StreamResponse:
     """
     session = request.app[SESSION]
     async with received(request, session) as (body, base):
+        check_keys(body, NewVersion)
         submission = await session.in_pool(checked_submission, body.get("submission"))
         check_group(request, submission.request.group)
         new = _new_plan(body.get("plan"))
