@@ -9,7 +9,7 @@ from simrun.model.record import RunRecord, RunState, TaskState
 from simrun.model.workflow import Submission
 from simrun.store.runs import RunStore
 from simrun.worker import files
-from simrun.worker.protocol import merge_name, parse_claim_name, worker_name
+from simrun.worker.protocol import TaskDir, merge_name, parse_claim_name, worker_name
 from simrun.worker.units import UnitTable
 
 _TOTALS_KEPT = 4096
@@ -101,12 +101,16 @@ class ProgressReader:
             for name in files.listing(directory.failed)
             if (claim := parse_claim_name(name)) and claim[0] not in done
         }
-        key = (record.id, task)
-        if key not in self._totals and (table := UnitTable.load(directory)) is not None:
+        return len(done), len(failed), self._total(record.id, directory, task)
+
+    def _total(self, run_id: str, directory: TaskDir, task: str) -> int | None:
+        """Give how many units a task has; None while its table is not published. Called in several threads at once."""
+        known = self._totals.get((run_id, task))
+        if known is None and (table := UnitTable.load(directory)) is not None:
             if len(self._totals) >= _TOTALS_KEPT:
                 self._totals.clear()  # what never changes is read again
-            self._totals[key] = table.count
-        return len(done), len(failed), self._totals.get(key)
+            known = self._totals[run_id, task] = table.count
+        return known
 
 
 def _runs(node: Node) -> bool:
