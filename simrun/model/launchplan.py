@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, AwareDatetime, Field, field_validator, model_validator
 
 from simrun.base import ids
 from simrun.model.base import Model, StoredModel
 from simrun.model.faults import Fault, FieldFaults
+from simrun.model.tasktype import Params
 from simrun.model.workflow import Submission, Workflow
 
 CATCH_UP_CAP: Final = 1_000
@@ -22,7 +23,7 @@ CATCH_UP_CAP: Final = 1_000
 RESERVED_VERSION: Final = "active"
 """Its file would be the one that says which version is active."""
 
-Settings = dict[str, dict[str, Any]]
+Settings = dict[str, Params]
 """Task -> parameter -> value."""
 
 PLAN_LABEL: Final = "simrun/launch-plan"

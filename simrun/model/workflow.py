@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from simrun.base import ids
 from simrun.model.base import Model
@@ -62,10 +63,28 @@ def _source(value: Any) -> Any:
 
 SHORT_MAX = 200
 LABELS_MAX = 64
+OWN_LABEL = "simrun/"
 LABEL_VALUE_MAX = 500
 """Characters. What a run is called stands in every list of runs, so a page of them must have an end."""
 
 Short = Annotated[str, Field(max_length=SHORT_MAX)]
+
+
+def labels_problem(labels: Mapping[str, str]) -> str | None:
+    """Say why a run can't have these labels, or None when it can; those that simrun adds itself do not count."""
+    count = sum(not key.startswith(OWN_LABEL) for key in labels)
+    return f"must have at most {LABELS_MAX} entries, not {count}" if count > LABELS_MAX else None
+
+
+def _few(labels: dict[str, str]) -> dict[str, str]:
+    if problem := labels_problem(labels):
+        raise ValueError(problem)
+    return labels
+
+
+Labels = Annotated[
+    dict[Short, Annotated[str, Field(max_length=LABEL_VALUE_MAX)]], AfterValidator(_few)
+]
 
 SourceText = Annotated[str, BeforeValidator(_source)]
 
@@ -125,9 +144,7 @@ class RunRequest(Model):
     group: str = "default"
     owner: Short = ""
     name: Short = ""
-    labels: dict[Short, Annotated[str, Field(max_length=LABEL_VALUE_MAX)]] = Field(
-        default={}, max_length=LABELS_MAX
-    )
+    labels: Labels = {}
     priority: str | None = None
     """low, normal or high; a cluster's configuration may know more words."""
     reserve_node: bool = False

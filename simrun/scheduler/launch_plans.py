@@ -22,7 +22,7 @@ from simrun.model.launchplan import (
     with_settings,
 )
 from simrun.model.validate import check, unknown_param
-from simrun.model.workflow import Submission, Task
+from simrun.model.workflow import Submission, Task, labels_problem
 from simrun.scheduler.cron import CronError, Every, Timetable, check_activation, parse
 from simrun.scheduler.plan import timetable_of
 
@@ -99,6 +99,8 @@ def launch_submission(
         raise InvalidInput(problems)
     submission = _submission(plan, settings, None)
     given: dict[str, Any] = {"labels": {**(labels or {}), **submission.request.labels}}
+    if problem := labels_problem(given["labels"]):
+        raise InvalidInput.one("labels", f"{problem}, with those of the plan")
     given |= {key: value for key, value in (("name", name), ("owner", owner)) if value}
     return submission.model_copy(update={"request": submission.request.model_copy(update=given)})
 

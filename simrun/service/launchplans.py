@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
-from pydantic import field_validator
+from pydantic import Field, field_validator
 
 from simrun.base import ids
 from simrun.base.errors import Conflict, InvalidInput
@@ -24,6 +24,7 @@ from simrun.store.launch_plans import LaunchPlanStore
 from simrun.store.layout import RunDir
 from simrun.store.snapshots import SnapshotStore
 
+DESCRIPTION_MAX: Final = 10_000
 _CHUNK: Final = 2**20
 _TRIES: Final = 20
 
@@ -33,7 +34,7 @@ class NewPlan(Model):
 
     name: str
     version: str | None = None
-    description: str = ""
+    description: Annotated[str, Field(max_length=DESCRIPTION_MAX)] = ""
     defaults: Settings = {}
     fixed: Settings = {}
     schedule: Schedule | None = None

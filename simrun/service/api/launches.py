@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Annotated
 
 from aiohttp import web
+from pydantic import Field
 
 from simrun.base.errors import NotFound
 from simrun.model.access import Scope
 from simrun.model.base import Model
 from simrun.model.launchplan import Active, Settings
 from simrun.model.record import RunRecord
+from simrun.model.workflow import Labels, Short
 from simrun.scheduler.launch_plans import launch_submission
 from simrun.service.api.access import SESSION, principal_of
 from simrun.service.api.plan_access import PlanQuery, plan_named
@@ -26,9 +29,9 @@ class Launch(Model):
 
     version: str | None = None
     settings: Settings = {}
-    name: str = ""
-    labels: dict[str, str] = {}
-    id: str | None = None
+    name: Short = ""
+    labels: Labels = {}
+    id: Annotated[str, Field(min_length=1)] | None = None
     """The id that the run is to have."""
 
 

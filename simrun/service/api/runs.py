@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from typing import Any
 
 from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
 from simrun.base import ids
-from simrun.base.errors import InvalidInput, NotFound
+from simrun.base.errors import InvalidInput, NotFound, Problem
 from simrun.model.access import Scope
 from simrun.model.base import Model
 from simrun.model.faults import dotted
@@ -81,9 +82,7 @@ async def submit(request: web.Request) -> web.StreamResponse:
     """
     session = request.app[SESSION]
     async with received(request, session) as (body, base):
-        if unknown := sorted(body.keys() - NewRun.model_fields):
-            remedy = "known are submission and id; the rest belongs into the submission"
-            raise InvalidInput.one(unknown[0], "is not known here", remedy=remedy)
+        check_keys(body, NewRun)
         submission = await session.in_pool(checked_submission, body.get("submission"))
         submission = _owned(submission, principal_of(request))
         group = check_group(request, submission.request.group)
@@ -97,6 +96,16 @@ async def submit(request: web.Request) -> web.StreamResponse:
         status=200 if known else 201,
         headers={"Location": f"/api/v1/runs/{run_id}"},
     )
+
+
+def check_keys(body: Mapping[str, Any], kind: type[BaseModel]) -> None:
+    """Raise InvalidInput for parts of a body that are no fields of its kind."""
+    known = " and ".join(kind.model_fields)
+    if problems := [
+        Problem(name, "is not known here", remedy=f"known are {known}")
+        for name in sorted(body.keys() - kind.model_fields)
+    ]:
+        raise InvalidInput(problems)
 
 
 def _owned(submission: Submission, principal: Principal) -> Submission:

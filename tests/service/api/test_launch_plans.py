@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import aiohttp
 import pytest
 
 from simrun.model.launchplan import instant_of, instant_text
+from simrun.model.workflow import Submission
 from tests.service.api.guarded import guarded
 from tests.service.api.serving import Served
 from tests.service.world import submission
@@ -19,10 +21,13 @@ TYPE = {"command": ["true"], "params": {"depth": 1, "when": ""}}
 ONE = submission({"only": {"type": "plain"}}, {"plain": TYPE}, group="lab")
 
 
-def body(name: str = "nightly", **plan: Any) -> dict[str, Any]:
+FIVE_LABELS = ONE.request.model_copy(update={"labels": dict.fromkeys("abcde", "")})
+
+
+def body(name: str = "nightly", *, submission: Submission = ONE, **plan: Any) -> dict[str, Any]:
     plan.setdefault("schedule", {"cron": "*/5 * * * *"})
     given = {key: value for key, value in plan.items() if value is not None}
-    return {"plan": {"name": name, **given}, "submission": ONE.model_dump(mode="json")}
+    return {"plan": {"name": name, **given}, "submission": submission.model_dump(mode="json")}
 
 
 async def make(served: Served, name: str = "nightly", *, status: int = 201, **plan: Any) -> Any:
@@ -114,6 +119,46 @@ async def test_a_launch_runs_the_active_version_with_settings_over_its_defaults(
     status, problem, _ = await served.ask("POST", path, json={"settings": {"only": {"when": "x"}}})
     assert status == 422
     assert problem["errors"][0]["field"] == "settings.only.when"
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ('{"settings": {"only": {"depth": NaN}}}', "settings.only"),
+        ('{"settings": {"only": {"depth": %s}}}' % ("[" * 120 + "]" * 120), "settings.only"),
+        (json.dumps({"name": "n" * 201}), "name"),
+        (json.dumps({"labels": {"key": "v" * 501}}), "labels.key"),
+        (json.dumps({"labels": {str(number): "" for number in range(60)}}), "labels"),
+        (json.dumps({"id": ""}), "id"),
+    ],
+)
+async def test_a_launch_that_no_run_could_come_of_is_refused(
+    served: Served, text: str, field: str
+) -> None:
+    await make(served, submission=ONE.model_copy(update={"request": FIVE_LABELS}))
+    await served.ask("POST", f"{PLANS}/nightly/versions/1/activate?group=lab")
+    path, headers = f"{PLANS}/nightly/launch?group=lab", {"Content-Type": "application/json"}
+    status, problem, _ = await served.ask("POST", path, data=text, headers=headers)
+    assert status == 422
+    assert problem["errors"][0]["field"].startswith(field)
+    assert (await served.ask("GET", "/api/v1/runs"))[1]["runs"] == []
+
+
+async def test_as_many_labels_as_a_run_may_have_leave_room_for_those_of_its_plan(
+    served: Served,
+) -> None:
+    await make(served, submission=ONE.model_copy(update={"request": FIVE_LABELS}))
+    await served.ask("POST", f"{PLANS}/nightly/versions/1/activate?group=lab")
+    labels = {f"more-{number}": "" for number in range(59)}
+    path = f"{PLANS}/nightly/launch?group=lab"
+    status, run, _ = await served.ask("POST", path, json={"labels": labels, "id": "many"})
+    assert (status, len(run["labels"])) == (201, 66)
+    assert (await served.ask("GET", "/api/v1/runs/many/submission"))[0] == 200
+
+
+async def test_what_is_no_part_of_a_plan_is_refused(served: Served) -> None:
+    status, problem, _ = await served.ask("POST", PLANS, json={**body(), "plann": {}})
+    assert (status, problem["errors"][0]["field"]) == (422, "plann")
 
 
 async def test_files_of_a_plan_go_into_each_of_its_runs(served: Served, tmp_path: Path) -> None:
