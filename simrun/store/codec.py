@@ -87,11 +87,12 @@ def decode(kind: type[M], data: bytes, path: Path) -> M:
 class Decoded(Generic[M]):
     """What files were decoded to: a file that still holds the same bytes need not be decoded again.
 
-    Holds the files that were used last, up to `most` bytes of JSON, and one in any case; the models of that take about ten times as much.
+    Holds the files that were used last, up to `most` bytes of JSON and so many `files`, and one in any case; the models of that take
+    ten to thirty times as much.
     """
 
-    def __init__(self, most: int = 4 * 2**20) -> None:
-        self._most, self._size = most, 0
+    def __init__(self, most: int = 4 * 2**20, files: int | None = None) -> None:
+        self._most, self._files, self._size = most, files, 0
         self._known: OrderedDict[Path, tuple[bytes, M]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -101,7 +102,7 @@ class Decoded(Generic[M]):
             self._drop(path)
             self._known[path] = data, model
             self._size += len(data)
-            while self._size > self._most and len(self._known) > 1:
+            while len(self._known) > 1 and self._is_full():
                 self._drop(next(iter(self._known)))
 
     def get(self, path: Path, data: bytes) -> M | None:
@@ -126,6 +127,10 @@ class Decoded(Generic[M]):
         """Forget a file: it is gone, or can't be read."""
         with self._lock:
             self._drop(path)
+
+    def _is_full(self) -> bool:
+        too_many = self._files is not None and len(self._known) > self._files
+        return too_many or self._size > self._most
 
     def _drop(self, path: Path) -> None:
         if (known := self._known.pop(path, None)) is not None:

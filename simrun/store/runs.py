@@ -24,8 +24,8 @@ from simrun.store.traces import Traces
 from simrun.worker import files
 
 _TRIES = 5
-_SUBMISSIONS_MOST = 2 * 2**20
-"""Bytes of submissions that are remembered, as JSON."""
+_SUBMISSIONS_MOST, _SUBMISSIONS_KEPT = 8 * 2**20, 256
+"""Bytes of submissions that are remembered, as JSON, and how many."""
 
 
 class RunStore(Traces):
@@ -39,7 +39,9 @@ class RunStore(Traces):
         self._owner = owner if os.geteuid() == 0 else None
         self._locks = KeyLocks()
         self._decoded: codec.Decoded[RunRecord] = codec.Decoded()
-        self._submissions: codec.Decoded[Submission] = codec.Decoded(_SUBMISSIONS_MOST)
+        self._submissions: codec.Decoded[Submission] = codec.Decoded(
+            _SUBMISSIONS_MOST, _SUBMISSIONS_KEPT
+        )
         self.leads: Callable[[], bool] | None = None
         """Where several services may write, whether this one leads now; None where a lock keeps the others out."""
 

@@ -118,6 +118,13 @@ def test_settings_of_a_task_keep_what_a_user_may_write_into_parameters() -> None
     assert again.params["on"] is True
 
 
+def test_no_more_files_are_known_than_asked_for() -> None:
+    decoded: codec.Decoded[RunRecord] = codec.Decoded(most=100, files=2)
+    for name in ("a", "b", "c"):
+        decoded.put(Path(name), b"1", RunRecord(id=name, times=RunTimes(created=1)))
+    assert [decoded.last(Path(name)) is None for name in ("a", "b", "c")] == [True, False, False]
+
+
 def test_what_was_decoded_is_known_by_its_bytes_and_the_least_used_is_forgotten_first() -> None:
     decoded: codec.Decoded[RunRecord] = codec.Decoded(most=100)
     one, two, three = (RunRecord(id=name, times=RunTimes(created=1)) for name in ("a", "b", "c"))
