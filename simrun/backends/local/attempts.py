@@ -7,6 +7,7 @@ meanwhile is read in one hop to a thread.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -145,7 +146,7 @@ class Attempts:
         running.job.known, running.pidfd = supervisor, pidfd
         asyncio.get_running_loop().add_reader(pidfd, self._is_over, running)
         if running.signal is not None:
-            signal.pidfd_send_signal(pidfd, running.signal)
+            _send(pidfd, running.signal)
 
     def _unwatch(self, running: Running) -> None:
         if running.pidfd is not None:
@@ -159,7 +160,7 @@ class Attempts:
             if running.workflow is workflow:
                 running.signal = number
                 if running.pidfd is not None:
-                    signal.pidfd_send_signal(running.pidfd, number)
+                    _send(running.pidfd, number)
 
     # --- end -------------------------------------------------------------------------------------------------------------
 
@@ -228,3 +229,9 @@ class Attempts:
             timer.cancel()
         for running in self._running.values():
             self._unwatch(running)
+
+
+def _send(pidfd: int, number: signal.Signals) -> None:
+    """Send a signal to a supervisor; of one that has ended the loop is about to hear."""
+    with contextlib.suppress(ProcessLookupError):
+        signal.pidfd_send_signal(pidfd, number)

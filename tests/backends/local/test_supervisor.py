@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -268,3 +269,24 @@ async def test_an_attempt_of_a_workflow_that_was_stopped_meanwhile_does_not_star
     assert end is not None
     assert (end.reason, end.code) == ("cancelled", 143)
     assert not (tmp_path / "started").exists()
+
+
+async def test_a_stop_that_comes_to_a_supervisor_after_its_end_stops_no_engine(engine, shell):
+    await engine.submit(shell("a", "exec sleep 600"))
+    await engine.when(RUN, lambda status: status.nodes["a"].attempts[0].started)
+    gone = subprocess.Popen(["true"])
+    pidfd = os.pidfd_open(gone.pid)
+    gone.wait()
+    attempts = engine.backend._attempts
+    (running,) = attempts._running.values()
+    supervisors, running.pidfd = running.pidfd, pidfd
+    with pytest.raises(ProcessLookupError):
+        signal.pidfd_send_signal(pidfd, signal.SIGTERM)
+
+    attempts.signal(running.workflow, signal.SIGTERM)
+
+    os.close(pidfd)
+    running.pidfd = supervisors
+    await engine.backend.stop(RUN)
+    status = await engine.ended(RUN)
+    assert status.nodes["a"].attempts[0].reason == "cancelled"
