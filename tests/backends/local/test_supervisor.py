@@ -274,9 +274,7 @@ async def test_an_attempt_of_a_workflow_that_was_stopped_meanwhile_does_not_star
 async def test_a_stop_that_comes_to_a_supervisor_after_its_end_stops_no_engine(engine, shell):
     await engine.submit(shell("a", "exec sleep 600"))
     await engine.when(RUN, lambda status: status.nodes["a"].attempts[0].started)
-    gone = subprocess.Popen(["true"])
-    pidfd = os.pidfd_open(gone.pid)
-    gone.wait()
+    pidfd = pidfd_of_what_ended()
     attempts = engine.backend._attempts
     (running,) = attempts._running.values()
     supervisors, running.pidfd = running.pidfd, pidfd
@@ -290,3 +288,8 @@ async def test_a_stop_that_comes_to_a_supervisor_after_its_end_stops_no_engine(e
     await engine.backend.stop(RUN)
     status = await engine.ended(RUN)
     assert status.nodes["a"].attempts[0].reason == "cancelled"
+
+
+def pidfd_of_what_ended():
+    with subprocess.Popen(["true"]) as process:
+        return os.pidfd_open(process.pid)
