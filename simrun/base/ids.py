@@ -23,6 +23,7 @@ TASK_ID_MAX = 48
 RUN_ID_MAX = 40
 NAME_MAX = 63
 GROUP_MAX = 200
+TITLE_MAX = 200
 
 
 def task_id_problem(text: str) -> str | None:
@@ -68,6 +69,17 @@ def group_problem(text: str) -> str | None:
     if not text.isprintable():
         return "must be letters, digits, signs and spaces"
     return "must not contain ':'" if ":" in text else None
+
+
+def title_problem(text: str) -> str | None:
+    """Say why `text` can't be what a run or a workflow is called, or None when it can. Titles are free text."""
+    if len(text) > TITLE_MAX:
+        return f"has {len(text)} characters, at most {TITLE_MAX} are allowed"
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "is not UTF-8"
+    return None
 
 
 def new_run_id(wall: float, randomness: bytes | None = None) -> str:

@@ -47,6 +47,8 @@ def command(
     """
     if key is not None and run_id is not None:
         raise click.UsageError("--key stands for an id; leave --id out")
+    if key is not None and not (key and key.isprintable()):
+        raise click.UsageError(f"--key takes text on one line, not {key!r}")
     from simrun.cli import remote
     from simrun.cli.formatting import as_json
     from simrun.cli.workflowfile import base_of, read_workflow, submission_of

@@ -80,6 +80,8 @@ def submission_of(
         group = place.group
         if problem := ids.group_problem(group):
             problems.append(Problem("group", problem, repr(group), place=place.group_origin))
+    if name is not None and (problem := ids.title_problem(name)):
+        problems.append(Problem("--name", problem, repr(name)))
     if run_id is not None and (problem := ids.run_id_problem(run_id)):
         problems.append(Problem("--id", problem, repr(run_id)))
     if problems:

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from simrun.base import ids
 from simrun.base.errors import InvalidInput, Problem
 from simrun.model import typecheck, validate, yamlreader
 from simrun.model.faults import Fault, Nearest, Path, listed
@@ -172,6 +173,9 @@ class _Loader:
         name = top.get("name", _stem(self._tree.file))
         if not isinstance(name, str) or not name:
             self.faults.append(Fault(("name",), "must be text", shown(name)))
+            return "workflow"
+        if problem := ids.title_problem(name):
+            self.faults.append(Fault(("name",), problem, shown(name)))
             return ""
         return name
 
@@ -270,7 +274,8 @@ class _Loader:
 
 def _stem(file: str) -> str:
     name = file.replace("\\", "/").rpartition("/")[2]
-    return name.rpartition(".")[0] or name or "workflow"
+    stem = name.rpartition(".")[0] or name or "workflow"
+    return stem.encode(errors="replace").decode()[: ids.TITLE_MAX]
 
 
 def load_settings(model: type[M], text: str | bytes, *, file: str) -> M:

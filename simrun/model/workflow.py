@@ -61,13 +61,12 @@ def _source(value: Any) -> Any:
     return value
 
 
-SHORT_MAX = 200
 LABELS_MAX = 64
 OWN_LABEL = "simrun/"
 LABEL_VALUE_MAX = 500
 """Characters. What a run is called stands in every list of runs, so a page of them must have an end."""
 
-Short = Annotated[str, Field(max_length=SHORT_MAX)]
+Short = Annotated[str, Field(max_length=ids.TITLE_MAX)]
 
 
 def labels_problem(labels: Mapping[str, str]) -> str | None:

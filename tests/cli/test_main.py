@@ -110,6 +110,7 @@ def test_the_help_says_of_a_command_what_the_command_says_itself(name: str) -> N
         (["run", "f.yaml", "--backend", "kubernetes", "--cpus", "2"], "bound local workers"),
         (["list", "--state", "odd"], "'odd' is not one of"),
         (["wait", "x", "--timeout", "nan"], "is no number"),
+        (["submit", "f.yaml", "--key", "two\nlines"], "takes text on one line"),
         (["serve", "--cpus", "10001"], "is not in the range"),
     ],
 )

@@ -177,6 +177,8 @@ def test_wrong_input_is_2_and_makes_nothing(tmp_path: Path, store: Path) -> None
         ("--id", "No Id", "error: --id: must be lower-case letters"),
         ("--id", "x-r1", "error: --id: must not end in '-r1'"),
         ("--group", "a:b", "error: --group: must not contain ':'"),
+        ("--name", "n" * 201, "error: --name: has 201 characters, at most 200 are allowed"),
+        ("--name", "\udcff", "error: --name: is not UTF-8"),
         ("--param", "first.x=1", "is no parameter of the task"),
     ],
 )

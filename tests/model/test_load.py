@@ -67,6 +67,15 @@ def test_a_workflow_without_a_name_is_called_as_its_file() -> None:
     loaded = load("tasks: {a: {command: [x]}}", file="some/where/orbit-map.yaml")
 
     assert loaded.workflow.name == "orbit-map"
+    for odd in ("n" * 250, "a\udcffb"):  # whatever that is called
+        name = load("tasks: {a: {command: [x]}}", file=f"{odd}.yaml").workflow.name
+        assert name in ("n" * 200, "a?b")
+
+
+def test_a_name_that_is_too_long_is_told_with_its_place() -> None:
+    (problem,) = problems(f"name: {'n' * 201}\ntasks: {{a: {{command: [x]}}}}")
+    assert (problem.field, problem.place) == ("name", "w.yaml:1:7")
+    assert "at most 200" in problem.message
 
 
 def test_json_says_the_same_as_yaml() -> None:
