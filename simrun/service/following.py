@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 
 from simrun.aio.threads import Pool
 from simrun.backends.base import Backend
-from simrun.base.errors import BackendUnavailable
+from simrun.base.errors import BackendUnavailable, DamagedRecord
 from simrun.base.histogram import Histogram
 from simrun.base.logs import bound
 from simrun.base.term import NotLeading
@@ -118,7 +118,7 @@ class Following:
                 self._queue.forget(run_id)
             except NotLeading:
                 self._again(run_id)  # the end of this process is near; no word for each run
-            except (BackendUnavailable, TimeoutError, OSError) as error:
+            except (BackendUnavailable, DamagedRecord, TimeoutError, OSError) as error:
                 delay = self._again(run_id)
                 log.warning(
                     "cannot reconcile run %s now, again in %.1f s: %s", run_id, delay, error

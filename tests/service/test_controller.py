@@ -12,7 +12,7 @@ from simrun.backends.base import Attempt, Phase
 from simrun.base.errors import NotFound
 from simrun.model.record import RunRecord, RunState, TaskState
 from simrun.service import controller as controller_module
-from simrun.service.controller import MERGE_MARKER_GRACE_S, attempt_of, closed
+from simrun.service.controller import MERGE_MARKER_GRACE_S, Controller, attempt_of, closed
 from simrun.service.jobs import UNATTENDED_S
 from simrun.store.runs import RunStore
 from tests.service.world import SWEEP_THEN_PLOT, FakeClock, World, make_world, submission
@@ -456,6 +456,28 @@ async def test_a_damaged_record_is_skipped_and_stops_no_other_run(world: World) 
 
     assert world.record("good").state is RunState.SUCCEEDED
     assert world.store.layout.run("bad").record.read_bytes() == b"{"
+
+
+async def test_a_submission_that_is_damaged_is_told_in_a_line_and_without_a_trace(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    await world.start(ONE, "bad")
+    world.store.layout.run("bad").submission.write_bytes(b"{")
+    again = Controller(
+        RunStore(world.store.layout.root),
+        world.resources,
+        world.backend,
+        pool=world.pool,
+        clock=world.clock,
+    )
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        loop = group.create_task(again.run())
+        while not (told := [item for item in caplog.records if "run bad" in item.getMessage()]):
+            await asyncio.sleep(0.01)
+        loop.cancel()
+
+    assert told[0].exc_info is None
+    assert "submission.json" in told[0].getMessage()
 
 
 async def test_write_if_unchanged_refuses_a_record_that_changed_meanwhile(world: World) -> None:
