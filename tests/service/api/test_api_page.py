@@ -18,7 +18,7 @@ OPERATIONS = [operation for group in GROUPS for operation in group.all]
 def row(operation: Operation) -> str:
     path = re.sub(r"\{(\w+):[^}]*\}", r"{\1}", operation.path)
     summary = inspect.cleandoc(operation.text).split("\n")[0].replace("|", "\\|")
-    return f"| {operation.method} | `{path}` | {operation.scope or '–'} | {summary} |"
+    return f"| {operation.method} | `{path}` | {operation.scope or 'open'} | {summary} |"
 
 
 def tables() -> str:
