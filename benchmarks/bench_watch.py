@@ -49,7 +49,7 @@ async def measure(wanted: list[str], *, quick: bool) -> dict[str, Any]:
             results["load"][part] = round(os.getloadavg()[0], 2)
             if part == "events" and go and kopf:
                 seconds, least = (3.0, 60) if quick else (20.0, 300)
-                rates = [10.0, 100.0, 300.0]
+                rates = [10.0, 100.0, 150.0, 300.0]
                 results[part] = await events.measure(
                     kube, go, kopf, rates=rates, seconds=seconds, least=least
                 )

@@ -120,7 +120,9 @@ async def stream(source: Peer, url: str, runs: int, count: int) -> dict[str, Any
         "rate_per_s": RATE,
         "out_ms": spread(took),
         "lost": len(lost),
-        "request_ms": spread([(note["done"] - note["at"]) / 1e6 for note in sent]),
+        "request_ms": spread(
+            [(note["done"] - note["at"]) / 1e6 for note in sent if "done" in note]
+        ),
     }
 
 

@@ -107,7 +107,8 @@ func watch(config *rest.Config, namespace string) {
 }
 
 // change answers "go RATE COUNT PODS [BODY]" once it has changed the status of pods bench-0, bench-1, … in turn: to this, and the message to
-// a number that grows. It writes them whole, which costs the server half of what a patch does.
+// a number that grows. It writes them whole, which costs the server half of what a patch does. What the server did not answer has no
+// "done".
 func change(config *rest.Config, namespace string) {
 	config.QPS = -1
 	pods, err := client.New(config, client.Options{})
@@ -130,6 +131,7 @@ func change(config *rest.Config, namespace string) {
 			pod.ResourceVersion, pod.ManagedFields = "", nil // whatever it is by now
 			there[pod.Name] = pod
 		}
+		busy := make([]sync.Mutex, among)
 		notes := make([]seen, count)
 		var group sync.WaitGroup
 		begin := time.Now()
@@ -140,14 +142,17 @@ func change(config *rest.Config, namespace string) {
 			go func(turn, number int) {
 				defer group.Done()
 				name := fmt.Sprintf("bench-%d", turn%among)
+				busy[turn%among].Lock() // two writes of one object at a time would make the server do both again
+				defer busy[turn%among].Unlock()
 				pod := there[name].DeepCopy()
 				if status.Phase != "" {
 					pod.Status.Phase, pod.Status.ContainerStatuses = status.Phase, status.ContainerStatuses
 				}
 				pod.Status.Message = strconv.Itoa(number)
 				note := seen{Pod: name, Number: number, At: time.Now().UnixNano()}
-				check(pods.Status().Update(context.Background(), pod))
-				note.Done = time.Now().UnixNano()
+				if pods.Status().Update(context.Background(), pod) == nil {
+					note.Done = time.Now().UnixNano()
+				}
 				notes[turn] = note
 			}(turn, number)
 		}
