@@ -15,7 +15,6 @@ from simrun.service.api.routing import Operations, Query, answer, query_of
 from simrun.service.progress import TaskProgress
 from simrun.store.runs import RunStore
 from simrun.store.unitlist import UnitRow, UnitState, list_units
-from simrun.worker.protocol import attempt_name
 
 UNITS_PAGE, UNITS_MAX = 100, 1000
 
@@ -133,23 +132,26 @@ async def list_attempts(request: web.Request) -> web.StreamResponse:
 
 
 def _attempts(store: RunStore, run_id: str, task: str) -> list[AttemptBody]:
-    reports = store.reports(run_id, task)
+    left = list(store.reports(run_id, task).values())
     found = []
     for evidence in store.evidence(run_id, task):
-        name = attempt_name(evidence.worker, evidence.attempt)
-        report = reports.get(name)
-        if report is not None and evidence.pod_uid in ("", report.pod_uid):
-            del reports[name]
-        else:
-            report = None
+        # A number may have had two pods, each with a report of its own
+        same = [
+            one
+            for one in left
+            if (one.worker, one.attempt) == (evidence.worker, evidence.attempt)
+            and evidence.pod_uid in ("", one.pod_uid)
+        ]
+        report = same[0] if same else None
+        if report is not None:
+            left.remove(report)
         found.append(
             AttemptBody(
                 worker=evidence.worker, attempt=evidence.attempt, evidence=evidence, report=report
             )
         )
     found += [
-        AttemptBody(worker=report.worker, attempt=report.attempt, report=report)
-        for report in reports.values()
+        AttemptBody(worker=report.worker, attempt=report.attempt, report=report) for report in left
     ]
     return sorted(found, key=lambda one: (len(one.worker), one.worker, one.attempt))
 

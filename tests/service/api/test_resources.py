@@ -9,7 +9,7 @@ import pytest
 
 from simrun.base.errors import Conflict, NotFound
 from simrun.model.record import RunState
-from simrun.model.report import AttemptEvidence, Observation
+from simrun.model.report import AttemptEvidence, Observation, WorkerReport
 from simrun.store import codec
 from simrun.store.resources import ResourceStore
 from simrun.worker import files
@@ -66,6 +66,34 @@ async def test_attempts_tell_what_was_seen_of_them(served: Served) -> None:
     (attempt,) = body["attempts"]
     assert (attempt["worker"], attempt["attempt"], attempt["report"]) == ("only", 0, None)
     assert (attempt["evidence"]["reason"], attempt["evidence"]["memory"]) == ("oom", 2**20)
+
+
+async def test_two_pods_of_one_number_have_each_their_own_report(served: Served) -> None:
+    await submit_one(served, "mine")
+    store = served.session.store
+    reports = store.layout.run("mine").task("only").reports
+    for uid, name in (("first", "only-0"), ("second", "only-0.second")):
+        store.keep_evidence(
+            "mine", "only", AttemptEvidence(worker="only", attempt=0, reason="lost", pod_uid=uid)
+        )
+        report = WorkerReport(
+            run="mine",
+            task="only",
+            worker="only",
+            attempt=0,
+            pod_uid=uid,
+            exit_code=0,
+            reason="completed",
+            started=1.0,
+            ended=2.0,
+        )
+        files.make_directory(reports)
+        files.create(reports / f"{name}.json", codec.encode(report))
+
+    _, body, _ = await served.ask("GET", "/api/v1/runs/mine/tasks/only/attempts")
+
+    pairs = [(one["evidence"]["pod_uid"], one["report"]["pod_uid"]) for one in body["attempts"]]
+    assert sorted(pairs) == [("first", "first"), ("second", "second")]
 
 
 async def test_units_tell_what_became_of_them_page_by_page(served: Served) -> None:
