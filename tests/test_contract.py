@@ -103,6 +103,7 @@ def test_what_is_no_version(text: str) -> None:
 
 def test_a_group_is_free_text_without_a_colon() -> None:
     assert ids.group_problem("Team Ä / 1") is None
+    assert ids.group_problem("{{=1+1}} $(X)\ntwo lines") is None
     assert ids.group_problem("a:b")
     assert ids.group_problem("")
 

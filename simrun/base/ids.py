@@ -61,13 +61,13 @@ def version_problem(text: str) -> str | None:
 
 
 def group_problem(text: str) -> str | None:
-    """Say why `text` can't be a group, or None when it can. Groups are free text on a line."""
+    """Say why `text` can't be a group, or None when it can. Groups are free text, of any characters but one."""
     if not text:
         return "must not be empty"
     if len(text) > GROUP_MAX:
         return f"has {len(text)} characters, at most {GROUP_MAX} are allowed"
-    if not text.isprintable():
-        return "must be letters, digits, signs and spaces"
+    if "\0" in text or any("\ud800" <= one <= "\udfff" for one in text):
+        return "must not contain a null character or half of a character"
     return "must not contain ':'" if ":" in text else None
 
 

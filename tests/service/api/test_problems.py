@@ -111,7 +111,7 @@ async def test_who_goes_away_amid_the_body_is_not_counted_against_the_store(
         {"name": "n" * 201},
         {"owner": "n" * 201},
         {"group": "g" * 201},
-        {"group": "two\nlines"},
+        {"group": "null\0"},
         {"labels": {"key": "v" * 501}},
         {"labels": {"k" * 201: "value"}},
         {"labels": {str(number): "" for number in range(65)}},
