@@ -15,6 +15,7 @@ from simrun.scheduler.launch_plans import schedule_timetable
 from simrun.scheduler.ports import ActiveSchedule, Outcome, schedule_key
 from simrun.scheduler.scheduler import Scheduler, SchedulerSettings
 from simrun.scheduler.snapshots import LaneRecord, Snapshot
+from tests.service.world import FakeClock
 
 FAST = SchedulerSettings(rate=float("inf"), longest_sleep_s=float("inf"))
 
@@ -30,24 +31,11 @@ def told(instants: Iterable[datetime]) -> list[str]:
     return [instant.strftime("%H:%M:%S").removesuffix(":00") for instant in instants]
 
 
-class Time:
-    """Both clocks; the wall clock alone goes by `step`."""
+class Time(FakeClock):
+    """The clock of the tests, from an instant that is written out."""
 
     def __init__(self, now: str) -> None:
-        self._wall, self._monotonic = at(now).timestamp(), 1000.0
-
-    def wall(self) -> float:
-        return self._wall
-
-    def monotonic(self) -> float:
-        return self._monotonic
-
-    def advance(self, seconds: float) -> None:
-        self._wall += seconds
-        self._monotonic += seconds
-
-    def step(self, seconds: float) -> None:
-        self._wall += seconds
+        super().__init__(at(now).timestamp())
 
 
 def plan(

@@ -22,8 +22,8 @@ from simrun.store.runs import RunStore
 class FakeClock:
     """Time that stands still until a test moves it; both clocks together, or the wall clock alone by `step`."""
 
-    def __init__(self) -> None:
-        self._wall, self._monotonic = 1_800_000_000.0, 1000.0
+    def __init__(self, wall: float = 1_800_000_000.0) -> None:
+        self._wall, self._monotonic = wall, 1000.0
 
     def wall(self) -> float:
         return self._wall

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import inspect
 import json
-import re
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Any
@@ -16,11 +15,10 @@ from pydantic import TypeAdapter
 from simrun.base.about import VERSION
 from simrun.service.api.access import SESSION
 from simrun.service.api.problems import CONTENT_TYPE, ProblemDocument
-from simrun.service.api.routing import JSON, NoQuery, Operation, Operations
+from simrun.service.api.routing import JSON, PARAMETER, NoQuery, Operation, Operations
 
 operations = Operations("service")
 
-_PARAMETER = re.compile(r"\{(\w+)(?::[^}]*)?\}")
 _REF = "#/components/schemas/{model}"
 _EVERYWHERE = (400, 403, 500, 503)
 """What any operation may answer: a query that is wrong, a page of another site, a bug, a store that does not answer."""
@@ -83,8 +81,9 @@ def describe(found: Iterable[Operation]) -> dict[str, Any]:
     schemas: dict[str, Any] = {}
     paths: dict[str, Any] = {}
     for operation in found:
-        path = _PARAMETER.sub(r"{\1}", operation.path)
-        paths.setdefault(path, {})[operation.method.lower()] = _operation(operation, schemas)
+        paths.setdefault(operation.template, {})[operation.method.lower()] = _operation(
+            operation, schemas
+        )
     return {
         "openapi": "3.1.0",
         "info": {
@@ -144,7 +143,7 @@ def _path_parameters(operation: Operation) -> list[dict[str, Any]]:
             "description": _PATHS[name],
             "schema": {"type": "string", "minLength": 1},
         }
-        for name in _PARAMETER.findall(operation.path)
+        for name in PARAMETER.findall(operation.path)
     ]
 
 

@@ -12,6 +12,7 @@ A module of a resource has one `Operations` and decorates its handlers:
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
@@ -26,6 +27,8 @@ from simrun.service.api.bodies import whole
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Decorator = Callable[[Handler], Handler]
 
+PARAMETER = re.compile(r"\{(\w+)(?::[^}]*)?\}")
+"""A parameter in the path of an operation: its name, and what it may be where that is said."""
 JSON = "application/json"
 EVENT_STREAM = "text/event-stream"
 BYTES = "application/octet-stream"
@@ -82,6 +85,11 @@ class Operation:
     def name(self) -> str:
         """Its name, once in the API: that of the handler."""
         return getattr(self.handler, "__name__", "")
+
+    @property
+    def template(self) -> str:
+        """Its path without the patterns of its parameters: `/api/v1/runs/{run}`."""
+        return PARAMETER.sub(r"{\1}", self.path)
 
     @property
     def text(self) -> str:

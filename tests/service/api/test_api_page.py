@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import re
 from pathlib import Path
 
 from simrun.service.api.app import GROUPS
@@ -16,9 +15,10 @@ OPERATIONS = [operation for group in GROUPS for operation in group.all]
 
 
 def row(operation: Operation) -> str:
-    path = re.sub(r"\{(\w+):[^}]*\}", r"{\1}", operation.path)
     summary = inspect.cleandoc(operation.text).split("\n")[0].replace("|", "\\|")
-    return f"| {operation.method} | `{path}` | {operation.scope or 'open'} | {summary} |"
+    return (
+        f"| {operation.method} | `{operation.template}` | {operation.scope or 'open'} | {summary} |"
+    )
 
 
 def tables() -> str:
