@@ -16,11 +16,12 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from aiohttp import web
+from processes import go_on, heard, line, say, started
 
 from simrun.aio.lag import LagProbe
 from simrun.backends.base import Attempt, Phase
@@ -48,6 +49,7 @@ FILTERED = {
     "label": f"{PAGE}&label=env=prod",
     "name and time": f"{PAGE}&name=nightly&created_after=1000050000",
 }
+ANSWERS_WITHIN_S = 600
 LIMITS = {"pages_per_s": 300.0, "p99_ms": 150.0}
 
 
@@ -202,55 +204,16 @@ async def at_rate(page: Callable[[float, list[float]], Any]) -> dict[str, float]
 # --- between the processes ---------------------------------------------------------------------------------------------
 
 
-def say(**what: Any) -> None:
-    print(json.dumps(what), flush=True)
-
-
-async def line() -> None:
-    """Wait for a line of stdin, which the main process sends."""
-    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
-
-
-@contextlib.asynccontextmanager
-async def started(*arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        __file__,
-        *arguments,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    try:
-        yield process
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.terminate()
-        await process.wait()
-
-
-async def heard(process: asyncio.subprocess.Process) -> Any:
-    if process.stdout is None:
-        raise AssertionError("it was started with a pipe")
-    async with asyncio.timeout(600):
-        return json.loads(await process.stdout.readline())
-
-
-def go_on(process: asyncio.subprocess.Process) -> None:
-    if process.stdin is None:
-        raise AssertionError("it was started with a pipe")
-    process.stdin.write(b"\n")
-
-
 async def measure(count: int) -> dict[str, object]:
     """Let both processes do their part."""
     with tempfile.TemporaryDirectory() as directory:
-        async with started("serve", directory, str(count)) as server:
-            hello = await heard(server)
+        async with started(__file__, "serve", directory, str(count)) as server:
+            hello = await heard(server, ANSWERS_WITHIN_S)
             go_on(server)
-            async with started("ask", str(hello["port"])) as asker:
-                asked = await heard(asker)
+            async with started(__file__, "ask", str(hello["port"])) as asker:
+                asked = await heard(asker, ANSWERS_WITHIN_S)
             go_on(server)
-            load = await heard(server)
+            load = await heard(server, ANSWERS_WITHIN_S)
     return {"runs": count, **asked, **load, "load": os.getloadavg()[0], "limits": LIMITS}
 
 

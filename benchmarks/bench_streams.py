@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import web
+from processes import go_on, heard, line, say, started
 
 from simrun.backends.scripted import ScriptedBackend
 from simrun.model.record import RunRecord, RunState
@@ -38,6 +39,7 @@ OF_ONE, OF_ALL = 450, 50
 RATE = 200
 OTHERS = 20
 HOT = "hot"
+ANSWERS_WITHIN_S = 300
 LIMITS = {"p99_ms": 250.0, "rss_more_mb": 100.0, "final_states": 1.0}
 AT_ONCE = 20
 """Connections that are made at once; a server takes 128 that wait."""
@@ -228,59 +230,22 @@ def stalled(port: int, path: str) -> socket.socket:
 # --- between the processes ---------------------------------------------------------------------------------------------
 
 
-def say(**what: Any) -> None:
-    print(json.dumps(what), flush=True)
-
-
-async def line() -> None:
-    """Wait for a line of stdin, which the main process sends."""
-    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
-
-
-@contextlib.asynccontextmanager
-async def started(*arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        __file__,
-        *arguments,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        limit=2**30,
-    )
-    try:
-        yield process
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.terminate()
-        await process.wait()
-
-
-async def heard(process: asyncio.subprocess.Process) -> Any:
-    if process.stdout is None:
-        raise AssertionError("it was started with a pipe")
-    async with asyncio.timeout(300):
-        return json.loads(await process.stdout.readline())
-
-
-def go_on(process: asyncio.subprocess.Process) -> None:
-    if process.stdin is None:
-        raise AssertionError("it was started with a pipe")
-    process.stdin.write(b"\n")
-
-
 async def measure(seconds: float) -> dict[str, object]:
     """Let both processes do their part, and compare what was told with what was seen."""
     with tempfile.TemporaryDirectory() as directory:
-        async with started("serve", directory, str(seconds)) as server:
-            hello = await heard(server)
-            async with started("read", str(hello["port"])) as readers:
-                await heard(readers)
+        async with started(__file__, "serve", directory, str(seconds)) as server:
+            hello = await heard(server, ANSWERS_WITHIN_S)
+            async with started(__file__, "read", str(hello["port"])) as readers:
+                await heard(readers, ANSWERS_WITHIN_S)
                 go_on(server)
-                load = await heard(server)
+                load = await heard(server, ANSWERS_WITHIN_S)
                 await asyncio.sleep(2)  # what is late comes until then
                 go_on(server)
                 go_on(readers)
-                told, streams = await heard(server), (await heard(readers))["streams"]
+                told, streams = (
+                    await heard(server, ANSWERS_WITHIN_S),
+                    (await heard(readers, ANSWERS_WITHIN_S))["streams"],
+                )
     late = {
         kind: lateness(told["told"], [one for one in streams if one["all"] == (kind == "all")])
         for kind in ("one", "all")
